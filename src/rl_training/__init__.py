@@ -1,0 +1,56 @@
+"""AxiomRL: reinforcement learning in PyTorch that you can install, run, trust, reproduce and read.
+
+The public names below are loaded when first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "TrainConfig": "rl_training.experiment.config",
+    "load_config": "rl_training.experiment.config",
+    "TrainResult": "rl_training.api",
+    "train": "rl_training.api",
+    "resume": "rl_training.api",
+    "evaluate": "rl_training.api",
+    "load": "rl_training.api",
+    "Callback": "rl_training.runtime.callbacks",
+    "make_vector_env": "rl_training.envs",
+    "register_algorithm": "rl_training.registry",
+    "register_encoder": "rl_training.policies.encoder_registry",
+    "AxiomError": "rl_training.errors",
+}
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.ppo import PPO as PPO
+    from rl_training.api import TrainResult as TrainResult
+    from rl_training.api import evaluate as evaluate
+    from rl_training.api import load as load
+    from rl_training.api import resume as resume
+    from rl_training.api import train as train
+    from rl_training.envs import make_vector_env as make_vector_env
+    from rl_training.errors import AxiomError as AxiomError
+    from rl_training.experiment.config import TrainConfig as TrainConfig
+    from rl_training.experiment.config import load_config as load_config
+    from rl_training.policies.encoder_registry import register_encoder as register_encoder
+    from rl_training.registry import register_algorithm as register_algorithm
+    from rl_training.runtime.callbacks import Callback as Callback
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name not in _EXPORTS and not name[0].isupper():  # algorithm classes are capitalised, submodules not
+        raise AttributeError(f"module 'rl_training' has no attribute {name!r}")
+    module = import_module(_EXPORTS.get(name, "rl_training.algorithms"))
+    try:
+        return getattr(module, name)
+    except AttributeError:
+        raise AttributeError(f"module 'rl_training' has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

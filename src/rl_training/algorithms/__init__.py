@@ -1,0 +1,22 @@
+"""Update rules: how networks learn from a batch. One readable file each, its config at the top.
+
+Every registered algorithm class can be imported from here; adding a file is enough.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_training.algorithms.ppo import PPO as PPO
+
+
+def __getattr__(name: str) -> Any:
+    if not name[0].isupper():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rl_training import registry
+
+    classes = {entry.cls.__name__: entry.cls for entry in registry.algorithms().values()}
+    if name not in classes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; algorithms: {sorted(classes)}")
+    return classes[name]

@@ -1,0 +1,208 @@
+"""What every algorithm is: an update rule with networks, optimisers and schedules, and a public lifecycle.
+
+An algorithm knows nothing of environments, buffers, files or loops. Its lifecycle methods (`learn`, `save`,
+`evaluate`, …) are one-line calls into `rl_training.api`, which knows them all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from rl_training.functional.schedules import scheduled
+from rl_training.policies.config import NetworkConfig
+from rl_training.schema import Fraction, PositiveInt, ScheduleKind, config
+from rl_training.types import Batch, Obs, RolloutBatch, Spec, UpdateResult
+
+if TYPE_CHECKING:
+    from rl_training.policies.actor_critic import ActorCritic
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that an algorithm is told about its surroundings."""
+
+    spec: Spec
+    hyperparams: Any
+    network: NetworkConfig
+    device: torch.device
+    seed: int = 0
+    normalize_obs: bool = False
+
+
+class Scheduled:
+    """A hyperparameter that changes over the run, held as a device tensor so that no update reads the host."""
+
+    def __init__(self, initial: float, kind: ScheduleKind, device: torch.device) -> None:
+        self.initial, self.kind = initial, kind
+        self.value = torch.tensor(initial, dtype=torch.float32, device=device)
+
+    def set_progress(self, progress: float) -> None:
+        """Move to `progress` in [0, 1] of the schedule's horizon."""
+        if self.kind != "constant":
+            self.value.fill_(scheduled(self.initial, self.kind, progress))
+
+
+class Algorithm(ABC):
+    """An update rule. Subclasses implement `build` and `update`; the rest is shared."""
+
+    family: ClassVar[str]
+    Hyperparams: ClassVar[type[Any]]
+
+    policy: ActorCritic
+    hyperparams: Any
+    session: Any = None
+    """What `api` remembers between lifecycle calls (config, env, run); None when built from a context."""
+
+    def __init__(self, config: Any = None, *, env: Any = None, **overrides: Any) -> None:
+        from rl_training import api
+
+        self.session = api.open_session(type(self), config, env, overrides)
+        self._setup(self.session.context)
+
+    @classmethod
+    def from_context(cls, context: Context) -> Self:
+        """Build the bare update rule, without a configuration or an environment."""
+        algorithm = cls.__new__(cls)
+        algorithm._setup(context)
+        return algorithm
+
+    def _setup(self, context: Context) -> None:
+        self.context = context
+        self.hyperparams = context.hyperparams
+        self.schedules: dict[str, Scheduled] = {}
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        with torch.random.fork_rng(devices=[]):  # weights depend on the seed alone
+            torch.manual_seed(context.seed)
+            self.build(context)
+
+    @abstractmethod
+    def build(self, context: Context) -> None:
+        """Create networks, optimisers and schedules."""
+
+    @abstractmethod
+    def update(self, batch: Batch) -> UpdateResult:
+        """Learn from one batch, in place and without reading a value back to the host."""
+
+    def after_epoch(self) -> bool:
+        """Called between passes over the data; False ends them early. The place to look at a value."""
+        return True
+
+    def schedule(self, initial: float, kind: ScheduleKind, name: str) -> Tensor:
+        """Declare a scheduled hyperparameter and get the tensor that follows it."""
+        self.schedules[name] = Scheduled(initial, kind, self.context.device)
+        return self.schedules[name].value
+
+    def set_progress(self, progress: float) -> None:
+        """Move every schedule to `progress` in [0, 1] of the run."""
+        for schedule in self.schedules.values():
+            schedule.set_progress(progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Networks (with their normaliser) and optimisers; schedules follow from the trainer's progress."""
+        return {
+            "policy": dict(self.policy.state_dict()),
+            "optimizers": {name: _optimizer_state(opt) for name, opt in self.optimizers.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], *, weights_only: bool = False) -> None:
+        """Restore what `state_dict` gave; `weights_only` leaves the optimisers fresh."""
+        self.policy.load_state_dict(state["policy"])
+        if not weights_only:
+            for name, optimizer in self.optimizers.items():
+                _load_optimizer_state(optimizer, state["optimizers"][name])
+
+    # The public lifecycle. Each method is one late call into the layer that knows runs and environments.
+
+    def learn(self, total_timesteps: int | None = None, callbacks: Any = (), *, progress: bool = False) -> Self:
+        """Train until `total_timesteps` (default: the config's) and write a run directory."""
+        from rl_training import api
+
+        api.learn(self, total_timesteps=total_timesteps, callbacks=callbacks, progress=progress)
+        return self
+
+    def evaluate(
+        self, num_episodes: int = 10, *, seed: int | None = None, deterministic: bool = True
+    ) -> dict[str, Any]:
+        """Run full episodes in fresh environments; the same mapping as `axiomrl eval --json`."""
+        from rl_training import api
+
+        return api.evaluate_algorithm(self, num_episodes=num_episodes, seed=seed, deterministic=deterministic)
+
+    def predict(self, obs: Obs, state: Any = None, *, deterministic: bool = True) -> tuple[Any, Any]:
+        """The env's action for one observation or a batch of them, and the next recurrent state."""
+        from rl_training import api
+
+        return api.predict(self, obs, state, deterministic=deterministic)
+
+    def save(self, path: str | PathLike[str], *, include_buffer: bool = True) -> None:
+        """Write a checkpoint that works wherever it is copied."""
+        from rl_training import api
+
+        api.save(self, path, include_buffer=include_buffer)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], env: Any = None, *, device: str = "auto") -> Self:
+        """Load a trained agent from a run directory or checkpoint."""
+        from rl_training import api
+
+        return api.load_as(cls, path, env=env, device=device)
+
+
+@config
+class OnPolicyHyperparams:
+    """What the on-policy trainer needs to know of any on-policy algorithm."""
+
+    num_steps: PositiveInt = 128
+    """Steps collected in each env before an update."""
+    num_minibatches: PositiveInt = 4
+    """Minibatches an epoch; num_steps × num_envs must be divisible by it."""
+    update_epochs: PositiveInt = 4
+    """Passes over each rollout."""
+    gamma: Fraction = 0.99
+    """Discount factor."""
+    gae_lambda: Fraction = 0.95
+    """λ of generalised advantage estimation."""
+
+    def problems(self, num_envs: int) -> list[str]:
+        """What is impossible in combination with the rest of the configuration."""
+        batch = self.num_steps * num_envs
+        if batch % self.num_minibatches:
+            return [
+                f"hyperparams.num_minibatches: {self.num_minibatches} does not divide the batch of "
+                f"num_steps × num_envs = {self.num_steps} × {num_envs} = {batch}"
+            ]
+        return []
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """An algorithm that learns from fresh rollouts only."""
+
+    family = "on-policy"
+    hyperparams: OnPolicyHyperparams
+
+    @abstractmethod
+    def update(self, batch: Batch) -> UpdateResult: ...
+
+    @staticmethod
+    def _rollout(batch: Batch) -> RolloutBatch:
+        if not isinstance(batch, RolloutBatch):
+            raise TypeError(f"an on-policy update needs a RolloutBatch, got {type(batch).__name__}")
+        return batch
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    return {str(index): state for index, state in optimizer.state_dict()["state"].items()}
+
+
+def _load_optimizer_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict(
+        {"state": {int(index): values for index, values in state.items()}, "param_groups": groups}
+    )

@@ -1,0 +1,333 @@
+"""What every front door calls: train, resume, evaluate, load."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from rl_training import registry
+from rl_training.algorithms.base import Algorithm
+from rl_training.assembly import Session, execute, make_session, resolve_config
+from rl_training.envs import make_vector_env
+from rl_training.errors import AxiomError, CheckpointError, ConfigError
+from rl_training.experiment.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rl_training.experiment.config import Resolved
+from rl_training.experiment.loggers import summarize
+from rl_training.experiment.run import Run, Which, find_checkpoint, run_of
+from rl_training.policies.obs import to_tensor
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.evaluator import evaluate as run_episodes
+from rl_training.runtime.random import derive_seed
+from rl_training.runtime.trainer import Trainer
+from rl_training.runtime.video import VideoWriter
+from rl_training.types import ACTION_MASK, Obs, PolicyState
+
+AlgorithmT = TypeVar("AlgorithmT", bound=Algorithm)
+StrPath = str | PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainResult:
+    """What a finished run left behind."""
+
+    run_dir: Path
+    checkpoint_path: Path
+    best_checkpoint_path: Path | None
+    metrics: dict[str, Any]
+    status: str
+    stop_reason: str | None
+    algorithm: Algorithm
+
+
+def train(
+    config: Any = None,
+    *,
+    env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    init_from: StrPath | None = None,
+    progress: bool = False,
+    **overrides: Any,
+) -> TrainResult:
+    """Train from a config, mapping or file and write a run directory.
+
+    `overrides` are fields of the config or of the algorithm's hyperparameters; `preset` names a packaged
+    preset to build on; `init_from` starts from the weights of a checkpoint.
+    """
+    return start(resolve_config(config, overrides, env=env), env, callbacks, init_from, progress)
+
+
+def start(
+    resolved: Resolved,
+    env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    init_from: StrPath | None = None,
+    progress: bool = False,
+) -> TrainResult:
+    """Train a resolved configuration."""
+    session = make_session(resolved, env)
+    algorithm = _algorithm(session)
+    if init_from is not None:
+        _initialize(algorithm, read_checkpoint(find_checkpoint(init_from)))
+    run = Run.create(session.config, session.spec, preset=session.preset)
+    trainer = execute(algorithm, session, run, callbacks=callbacks, progress=progress)
+    return _result(run, trainer)
+
+
+def resume(
+    path: StrPath,
+    *,
+    total_timesteps: int | None = None,
+    extend_schedules: bool = False,
+    env: Any = None,
+    callbacks: Sequence[Callback] = (),
+    progress: bool = False,
+) -> TrainResult:
+    """Go on with a run from its latest checkpoint, or from the checkpoint given, in the same directory."""
+    checkpoint = read_checkpoint(find_checkpoint(path, "latest"))
+    session = _session_of(checkpoint, env, total_timesteps=total_timesteps)
+    algorithm = _algorithm(session)
+    return _continue(algorithm, session, checkpoint, callbacks, progress, extend_schedules)
+
+
+def evaluate(
+    path: StrPath,
+    *,
+    which: Which = "best",
+    num_episodes: int = 10,
+    seed: int | None = None,
+    deterministic: bool = True,
+    env: Any = None,
+    render: bool = False,
+    video: StrPath | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Play full episodes with a saved agent; `which` picks the checkpoint of a run directory."""
+    algorithm = load(path, env=env, which=which, device=device)
+    return evaluate_algorithm(
+        algorithm, num_episodes=num_episodes, seed=seed, deterministic=deterministic, render=render, video=video
+    )
+
+
+def load(path: StrPath, env: Any = None, *, which: Which = "best", device: str = "auto") -> Algorithm:
+    """A trained agent from a run directory or checkpoint, whatever its algorithm."""
+    checkpoint = read_checkpoint(find_checkpoint(path, which))
+    session = _session_of(checkpoint, env, device=device)
+    algorithm = _algorithm(session)
+    algorithm.load_state_dict(checkpoint.state)
+    session.state, session.step = checkpoint.state, checkpoint.step
+    session.source = checkpoint.path
+    return algorithm
+
+
+# Behind the methods of `Algorithm`.
+
+
+def open_session(cls: type[Algorithm], config: Any, env: Any, overrides: Mapping[str, Any]) -> Session:
+    """Resolve what was passed to an algorithm's constructor."""
+    ids = [entry.id for entry in registry.algorithms().values() if entry.cls is cls]
+    if not ids:
+        raise ConfigError(f"{cls.__name__} is not registered: decorate it with @register_algorithm")
+    plain = [i for i in ids if not registry.algorithm(i).fixed]
+    resolved = resolve_config(config, overrides, (plain or ids)[0], env)
+    if resolved.config.algo not in ids:
+        raise ConfigError(f"algo: {resolved.config.algo!r} is not {cls.__name__}, which is {' or '.join(ids)}")
+    return make_session(resolved, env)
+
+
+def learn(
+    algorithm: Algorithm,
+    *,
+    total_timesteps: int | None,
+    callbacks: Callback | Sequence[Callback],
+    progress: bool,
+) -> TrainResult:
+    """Train an algorithm object: a first call starts a run, later ones go on with it."""
+    session = _session(algorithm)
+    chosen = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
+    if total_timesteps is not None:
+        session.config = dataclasses.replace(session.config, total_timesteps=total_timesteps)
+    if session.run_dir is not None:
+        checkpoint = read_checkpoint(find_checkpoint(session.run_dir, "latest"))
+        return _continue(algorithm, session, checkpoint, chosen, progress, extend_schedules=False)
+    run = Run.create(session.config, session.spec, preset=session.preset)
+    return _result(run, execute(algorithm, session, run, callbacks=chosen, progress=progress))
+
+
+def evaluate_algorithm(
+    algorithm: Algorithm,
+    *,
+    num_episodes: int,
+    seed: int | None = None,
+    deterministic: bool = True,
+    render: bool = False,
+    video: StrPath | None = None,
+) -> dict[str, Any]:
+    """Play full episodes in fresh envs; by default other episodes than those that picked the best checkpoint."""
+    if num_episodes < 1:
+        raise ConfigError(f"num_episodes: must be at least 1, got {num_episodes}")
+    session = _session(algorithm)
+    config = session.config
+    watched = render or video is not None
+    count = 1 if watched else min(num_episodes, max(config.evaluation.num_envs, 1))
+    mode = "human" if render else "rgb_array" if video is not None else None
+    chosen = derive_seed(config.seed, "test") if seed is None else seed
+    with make_vector_env(
+        config, count, seed=chosen, env=session.env, backend="sync", render_mode=mode
+    ) as envs:
+        def play(on_step: Any = None) -> Any:
+            return run_episodes(
+                algorithm.policy, envs, num_episodes, device=algorithm.context.device,
+                deterministic=deterministic, seed=chosen, on_step=on_step,
+            )  # fmt: skip
+
+        if video is not None:
+            with VideoWriter(video, fps=envs.render_fps) as writer:
+                evaluation = play(lambda e: writer.write(e.render()[0]))
+        else:
+            evaluation = play((lambda e: e.render()) if render else None)
+    source = session.source or (session.run_dir and find_checkpoint(session.run_dir, "latest"))
+    return {**summarize(evaluation), "checkpoint": None if source is None else str(source)}
+
+
+def predict(algorithm: Algorithm, obs: Obs, state: PolicyState | None, *, deterministic: bool) -> tuple[Any, Any]:
+    """The env's action for one observation, or for a batch of them."""
+    session, device = _session(algorithm), algorithm.context.device
+    space = session.spec.observation_space
+    if session.sampling is None:
+        session.sampling = torch.Generator(device).manual_seed(derive_seed(session.config.seed, "predict"))
+    if isinstance(space, spaces.Dict) and not isinstance(obs, Mapping):
+        obs = _with_full_mask(space, np.asarray(obs))
+    batch, is_single = _batched(space, obs)
+    with torch.inference_mode():
+        output = algorithm.policy.act(to_tensor(batch, device), state, deterministic, session.sampling)
+        actions = algorithm.policy.env_actions(output.actions).cpu().numpy()
+    return (actions[0] if is_single else actions), output.state
+
+
+def save(algorithm: Algorithm, path: StrPath, *, include_buffer: bool) -> None:
+    """Write a checkpoint of an algorithm object: after `learn` with all that is needed to go on."""
+    session = _session(algorithm)
+    state = session.state or algorithm.state_dict()
+    if not include_buffer:
+        state = {name: part for name, part in state.items() if name != "buffer"}
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(Path(path), state, config=session.config, spec=session.spec, step=session.step)
+
+
+def load_as(cls: type[AlgorithmT], path: StrPath, *, env: Any, device: str) -> AlgorithmT:
+    """`load`, insisting on the algorithm's class."""
+    algorithm = load(path, env, device=device)
+    if not isinstance(algorithm, cls):
+        raise CheckpointError(f"{path}: holds a {type(algorithm).__name__} agent, not {cls.__name__}")
+    return algorithm
+
+
+def _session(algorithm: Algorithm) -> Session:
+    if algorithm.session is None:
+        raise AxiomError("this algorithm was built from a bare context; it has no env or config to work with")
+    session: Session = algorithm.session
+    return session
+
+
+def _algorithm(session: Session) -> Algorithm:
+    cls = registry.algorithm(session.config.algo).cls
+    algorithm: Algorithm = cls.from_context(session.context)
+    algorithm.session = session
+    return algorithm
+
+
+def _session_of(
+    checkpoint: Checkpoint, env: Any, *, total_timesteps: int | None = None, device: str | None = None
+) -> Session:
+    config = checkpoint.config
+    if total_timesteps is not None:
+        config = dataclasses.replace(config, total_timesteps=total_timesteps)
+    if env is None and ":" in config.env_id:
+        module = config.env_id.partition(":")[0]
+        raise CheckpointError(
+            f"{checkpoint.path}: its env {config.env_id!r} would import the module {module!r}, which a file must "
+            f"not decide; import it yourself and pass the env"
+        )
+    return make_session(Resolved(config, {}), env, checkpoint.spec, device)
+
+
+def _continue(
+    algorithm: Algorithm,
+    session: Session,
+    checkpoint: Checkpoint,
+    callbacks: Sequence[Callback],
+    progress: bool,
+    extend_schedules: bool,
+) -> TrainResult:
+    """Train on from a checkpoint, in its run directory if it still lies in one, else in a new one."""
+    if "trainer" not in checkpoint.state:
+        raise CheckpointError(f"{checkpoint.path}: holds an agent but no training state; use --init-from")
+    run_dir = run_of(checkpoint.path)
+    config = session.config
+    if run_dir is None:
+        run = Run.create(config, session.spec, preset=session.preset)
+    elif checkpoint.step >= config.total_timesteps:
+        raise AxiomError(
+            f"{run_dir}: already at step {checkpoint.step} of {config.total_timesteps}; "
+            "give a larger total (--total-timesteps N) to train on"
+        )
+    else:
+        run = Run.reopen(run_dir, config, session.spec, checkpoint.path)
+    trainer = execute(
+        algorithm,
+        session,
+        run,
+        callbacks=callbacks,
+        progress=progress,
+        state=checkpoint.state,
+        extend_schedules=extend_schedules,
+    )
+    return _result(run, trainer)
+
+
+def _initialize(algorithm: Algorithm, checkpoint: Checkpoint) -> None:
+    """Take the weights of a checkpoint and nothing else."""
+    try:
+        algorithm.load_state_dict(checkpoint.state, weights_only=True)
+    except (RuntimeError, KeyError) as error:
+        raise CheckpointError(f"{checkpoint.path}: its weights do not fit this configuration: {error}") from None
+
+
+def _result(run: Run, trainer: Trainer) -> TrainResult:
+    checkpoint = run.latest_checkpoint
+    assert checkpoint is not None  # a final one is always written
+    return TrainResult(
+        run_dir=run.dir,
+        checkpoint_path=checkpoint,
+        best_checkpoint_path=run.best_checkpoint,
+        metrics={**trainer.latest, "global_step": trainer.global_step},
+        status=run.metadata["status"],
+        stop_reason=trainer.stop_reason,
+        algorithm=trainer.algorithm,
+    )
+
+
+def _batched(space: Any, obs: Obs) -> tuple[Obs, bool]:
+    """The observation with a leading batch axis, and whether that axis had to be added."""
+    if isinstance(space, spaces.Dict):
+        assert isinstance(obs, Mapping)
+        parts = {key: _batched(part, obs[key]) for key, part in space.spaces.items()}
+        return {key: array for key, (array, _) in parts.items()}, all(single for _, single in parts.values())
+    array = np.asarray(obs)
+    is_single = array.ndim == len(space.shape or ())
+    return (array[None] if is_single else array), is_single
+
+
+def _with_full_mask(space: spaces.Dict, obs: Any) -> dict[str, Any]:
+    """A plain observation of an env whose mask comes by `info`: every action allowed unless told."""
+    mask = space.spaces[ACTION_MASK]
+    batch = obs.shape[: obs.ndim - len(space.spaces["obs"].shape or ())]
+    return {"obs": obs, ACTION_MASK: np.ones((*batch, *(mask.shape or ())), np.int8)}

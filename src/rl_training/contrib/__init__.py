@@ -1,0 +1,1 @@
+"""Algorithms that add state or edge cases to the core contract."""

@@ -1,0 +1,301 @@
+"""On-policy experience: a fixed number of steps of all envs, their advantages, and minibatches of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.errors import AxiomError, ConfigError
+from rl_training.functional.returns import gae
+from rl_training.types import RolloutBatch
+
+if TYPE_CHECKING:
+    from rl_training.types import Array, Obs, PolicyState, TensorObs
+
+    Rows: TypeAlias = Array | Tensor
+    Shape: TypeAlias = tuple[int, ...]
+
+SCALARS = ("logprobs", "rewards", "dones", "truncated", "values", "final_values", "advantages", "returns")
+
+
+class RolloutBuffer:
+    """`num_steps` transitions of `num_envs` envs in preallocated tensors `[num_steps, num_envs, …]`.
+
+    Transition `t` starts from `obs[t]`, and `dones[t]` says that it ended its episode. It ended by
+    termination unless `truncated[t]` is set; then `final_values[t]` is the value of the episode's true last
+    observation. `final_values` are NaN until set, so that a forgotten bootstrap cannot pass for a number.
+    Fill the tensors yourself, or step by step with `add`.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        num_envs: int,
+        obs_shape: Shape | Mapping[str, Shape],
+        action_shape: Shape,
+        *,
+        obs_dtype: torch.dtype | Mapping[str, torch.dtype] = torch.float32,
+        action_dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.num_steps, self.num_envs, self.device = num_steps, num_envs, torch.device(device)
+
+        def zeros(shape: Shape = (), dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros((num_steps, num_envs, *shape), dtype=dtype, device=self.device)
+
+        self.obs: TensorObs
+        if isinstance(obs_shape, Mapping):
+            dtypes = obs_dtype if isinstance(obs_dtype, Mapping) else dict.fromkeys(obs_shape, obs_dtype)
+            self.obs = {name: zeros(shape, dtypes[name]) for name, shape in obs_shape.items()}
+        elif isinstance(obs_dtype, Mapping):
+            raise ConfigError("obs_dtype is a mapping but obs_shape is not: give both for Dict observations")
+        else:
+            self.obs = zeros(obs_shape, obs_dtype)
+        self.actions = zeros(action_shape, action_dtype)
+        self.logprobs, self.rewards, self.dones, self.truncated = (zeros() for _ in range(4))
+        self.values, self.advantages, self.returns = (zeros() for _ in range(3))
+        self.final_values = torch.full_like(self.values, torch.nan)
+
+        self.initial_episode_starts = torch.ones(num_envs, device=self.device)
+        """1 where the first stored observation of an env is the first of an episode."""
+        self.initial_state: PolicyState | None = None
+        """The recurrent state `[num_envs, …]` before the first step of the rollout."""
+        self.position = 0
+        """Steps added since the last reset."""
+
+        # Rows written every step. On the CPU they are NumPy views of the tensors, cheaper to assign to.
+        # Rewards and flags come from the host: elsewhere they are staged there and sent once a rollout.
+        self._obs_rows = _rows(self.obs)
+        self._rows = {name: _rows(getattr(self, name)) for name in ("actions", "logprobs", "values")}
+        self._staged: dict[str, Array] = {
+            name: getattr(self, name).numpy() if self.on_host else np.zeros((num_steps, num_envs), np.float32)
+            for name in ("rewards", "dones", "truncated")
+        }
+        self._published = 0
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the tensors live in main memory, where NumPy can share them."""
+        return self.device.type == "cpu"
+
+    @property
+    def full(self) -> bool:
+        """Whether every step has been added."""
+        return self.position == self.num_steps
+
+    @property
+    def terminated(self) -> Tensor:
+        """1 where a transition ended its episode in a terminal state."""
+        return self.dones * (1 - self.truncated)
+
+    def reset(self, state: PolicyState | None = None) -> None:
+        """Start a new rollout where the last one stopped, from recurrent `state` if the policy has one."""
+        if self.position:
+            self._publish()
+            self.initial_episode_starts.copy_(self._ended()[self.position - 1])
+        with torch.inference_mode(False):  # a copy that training may use, though collection made the original
+            self.initial_state = None if state is None else {k: v.detach().clone() for k, v in state.items()}
+        self.final_values.fill_(torch.nan)
+        self.position = self._published = 0
+
+    def observe(self, obs: Obs) -> TensorObs:
+        """Store the observation of the step about to be taken; the row on the device, for the policy."""
+        self._require_room()
+        self._write_obs(obs)
+        t = self.position
+        return {k: v[t] for k, v in self.obs.items()} if isinstance(self.obs, dict) else self.obs[t]
+
+    def add(
+        self,
+        obs: Obs | TensorObs | None,
+        actions: Rows,
+        logprobs: Rows,
+        rewards: Rows,
+        values: Rows,
+        terminated: Rows,
+        truncated: Rows,
+    ) -> None:
+        """Copy one step of all envs into the buffer; where both flags are set, termination counts.
+
+        `obs` is None where `observe` has stored it already.
+        """
+        self._require_room()
+        if obs is not None:
+            self._write_obs(obs)
+        t = self.position
+        _write(self._rows["actions"], t, actions)
+        _write(self._rows["logprobs"], t, logprobs)
+        _write(self._rows["values"], t, values)
+        terminated, truncated = _host_array(terminated), _host_array(truncated)
+        self._staged["rewards"][t] = _host_array(rewards)
+        np.logical_or(terminated, truncated, out=self._staged["dones"][t])
+        np.greater(truncated, terminated, out=self._staged["truncated"][t])
+        self.position = t + 1
+
+    def host(self, name: str) -> Array:
+        """`rewards`, `dones` or `truncated` as `add` fills it; changes made before the advantages count."""
+        return self._staged[name]
+
+    def set_final_values(self, steps: Rows, envs: Rows, values: Rows) -> None:
+        """Set the values of the last observations of the episodes truncated at `(steps, envs)`."""
+        index = (torch.as_tensor(steps, device=self.device), torch.as_tensor(envs, device=self.device))
+        self.final_values[index] = torch.as_tensor(values, dtype=torch.float32, device=self.device)
+
+    def compute_returns_and_advantages(self, last_value: Rows, gamma: float, gae_lambda: float) -> None:
+        """Fill `advantages` (GAE) and `returns` (advantages + values).
+
+        `last_value` `[num_envs]` is the value of the observation after the last step.
+        """
+        if 0 < self.position < self.num_steps:
+            raise AxiomError(
+                f"the rollout is not complete: {self.position} of {self.num_steps} steps have been added"
+            )
+        self._publish()
+        last = torch.as_tensor(last_value, dtype=torch.float32, device=self.device).detach()
+        next_values = torch.cat([self.values[1:], last.reshape(1, self.num_envs)])
+        next_values = torch.where(self.truncated != 0, self.final_values, next_values)
+        inputs = (self.rewards, self.values, next_values, self.terminated, self._ended())
+        if self.on_host:  # NumPy's loop over steps is several times faster than torch's
+            rewards, values, nexts, terminated, ended = (x.numpy() for x in inputs)
+            array = gae(rewards, values, nexts, terminated, ended, gamma, gae_lambda)
+            self.advantages.copy_(torch.from_numpy(array))
+        else:
+            self.advantages.copy_(gae(*inputs, gamma, gae_lambda))
+        torch.add(self.advantages, self.values, out=self.returns)
+
+    def minibatches(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
+        """One epoch of shuffled flat minibatches `[batch, …]`, every transition exactly once."""
+        self._check_split(num_minibatches, self.num_steps * self.num_envs, "transitions")
+        # One gather a field and epoch, then views: fewer and cheaper operations than a gather a minibatch.
+        order = self._permutation(self.num_steps * self.num_envs, generator)
+        return self._split(num_minibatches, lambda x: x.flatten(0, 1).index_select(0, order), dim=0)
+
+    def sequences(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
+        """One epoch of minibatches of whole env columns `[num_steps, columns, …]`, in order of time.
+
+        `episode_starts` (booleans) says before which steps a recurrent state is to be reset; `state` is
+        the state before the first one.
+        """
+        self._check_split(num_minibatches, self.num_envs, "envs (sequences are not cut)")
+        order = self._permutation(self.num_envs, generator)
+        starts = torch.cat([self.initial_episode_starts[None], self._ended()[:-1]]) != 0
+        return self._split(num_minibatches, lambda x: x.index_select(1, order), 1, starts, order)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every tensor of the buffer by name; they are the buffer's own, not copies."""
+        self._publish()
+        state = {**self._named_tensors(), "position": torch.tensor(self.position)}
+        return state | {f"initial_state.{k}": v for k, v in (self.initial_state or {}).items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over what `state_dict` gave, from a buffer of the same shape."""
+        for name, tensor in self._named_tensors().items():
+            if name not in state:
+                raise AxiomError(f"the saved rollout buffer has no {name!r}")
+            if state[name].shape != tensor.shape:
+                raise AxiomError(
+                    f"the saved rollout buffer's {name!r} has shape {tuple(state[name].shape)}, "
+                    f"this one has {tuple(tensor.shape)}"
+                )
+        for name, tensor in self._named_tensors().items():
+            tensor.copy_(state[name])
+        for name, staged in self._staged.items():
+            staged[...] = state[name].numpy(force=True)
+        prefix = "initial_state."
+        recurrent = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        self.initial_state = {k: v.to(self.device, copy=True) for k, v in recurrent.items()} or None
+        self.position = self._published = int(state["position"])
+
+    def _write_obs(self, obs: Obs | TensorObs) -> None:
+        if isinstance(self._obs_rows, dict):
+            for name, rows in self._obs_rows.items():
+                _write(rows, self.position, obs[name])
+        else:
+            _write(self._obs_rows, self.position, obs)  # type: ignore[arg-type]
+
+    def _require_room(self) -> None:
+        if self.full:
+            raise AxiomError(
+                f"the rollout buffer is full ({self.num_steps} steps): call reset() before adding more"
+            )
+
+    def _ended(self) -> Tensor:
+        """`dones`, also for those who fill the tensors by hand and set only `truncated`."""
+        return torch.maximum(self.dones, self.truncated)
+
+    def _publish(self) -> None:
+        """Send the rewards and flags that `add` staged on the host to the device, each step once."""
+        new = slice(self._published, self.position)
+        if not self.on_host and new.start < new.stop:
+            for name, staged in self._staged.items():
+                getattr(self, name)[new] = torch.from_numpy(staged[new]).to(self.device)
+        self._published = self.position
+
+    def _permutation(self, length: int, generator: torch.Generator) -> Tensor:
+        return torch.randperm(length, generator=generator, device=generator.device).to(self.device)
+
+    def _split(
+        self,
+        parts: int,
+        select: Callable[[Tensor], Tensor],
+        dim: int,
+        episode_starts: Tensor | None = None,
+        columns: Tensor | None = None,
+    ) -> Iterator[RolloutBatch]:
+        """Shuffle every field by `select` and hand out its `parts` along `dim`, side by side."""
+
+        def shuffled(x: Tensor) -> tuple[Tensor, ...]:
+            return select(x).tensor_split(parts, dim)
+
+        names = ("actions", "logprobs", "values", "advantages", "returns")
+        fields = {name: shuffled(getattr(self, name)) for name in names}
+        obs = _map(shuffled, self.obs)
+        starts = None if episode_starts is None else shuffled(episode_starts)
+        state = None
+        if columns is not None and self.initial_state is not None:
+            state = {k: v.index_select(0, columns).tensor_split(parts) for k, v in self.initial_state.items()}
+        for i in range(parts):
+            yield RolloutBatch(
+                obs={k: v[i] for k, v in obs.items()} if isinstance(obs, dict) else obs[i],
+                **{name: field[i] for name, field in fields.items()},
+                episode_starts=None if starts is None else starts[i],
+                state=None if state is None else {k: v[i] for k, v in state.items()},
+            )
+
+    def _named_tensors(self) -> dict[str, Tensor]:
+        parts = self.obs if isinstance(self.obs, dict) else {"": self.obs}
+        obs = {f"obs.{k}" if k else "obs": v for k, v in parts.items()}
+        names = ("actions", *SCALARS, "initial_episode_starts")
+        return {**obs, **{name: getattr(self, name) for name in names}}
+
+    @staticmethod
+    def _check_split(parts: int, available: int, what: str) -> None:
+        if not 1 <= parts <= available:
+            raise ConfigError(
+                f"num_minibatches is {parts}, but the rollout has {available} {what}: "
+                f"choose a number from 1 to {available}"
+            )
+
+
+def _map(function: Callable[[Tensor], Any], obs: TensorObs) -> Any:
+    return {k: function(v) for k, v in obs.items()} if isinstance(obs, dict) else function(obs)
+
+
+def _rows(tensors: TensorObs) -> Any:
+    """What a step is written into: views in NumPy on the CPU, the tensors themselves elsewhere."""
+    return _map(lambda x: x.numpy() if x.device.type == "cpu" else x, tensors)
+
+
+def _write(rows: Rows, t: int, value: Rows) -> None:
+    if isinstance(rows, Tensor):
+        rows[t] = torch.as_tensor(value, device=rows.device)
+    else:
+        rows[t] = _host_array(value)
+
+
+def _host_array(x: Rows) -> Array:
+    return x.numpy(force=True) if isinstance(x, Tensor) else x

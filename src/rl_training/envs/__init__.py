@@ -1,0 +1,48 @@
+"""The only folder that knows Gymnasium: making, wrapping, checking, stepping and restoring envs.
+
+Names are loaded when they are first used, so that reading a configuration does not import Gymnasium.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_training.envs.check import check_env
+    from rl_training.envs.config import EnvConfig
+    from rl_training.envs.factory import EnvSettings, EnvSource, findings, make_env, make_vector_env, probe
+    from rl_training.envs.seeding import episode_seed
+    from rl_training.envs.vector import VectorEnv
+
+_HOMES = {
+    "EnvConfig": "config",
+    "EnvSettings": "factory",
+    "EnvSource": "factory",
+    "VectorEnv": "vector",
+    "check_env": "check",
+    "episode_seed": "seeding",
+    "findings": "factory",
+    "make_env": "factory",
+    "make_vector_env": "factory",
+    "probe": "factory",
+}
+
+__all__ = [
+    "EnvConfig",
+    "EnvSettings",
+    "EnvSource",
+    "VectorEnv",
+    "check_env",
+    "episode_seed",
+    "findings",
+    "make_env",
+    "make_vector_env",
+    "probe",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,168 @@
+"""Where envs are stepped. A backend fills arrays; resets, limits and statistics belong to `VectorEnv`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+from rl_training.envs.spaces import Space, allocate
+from rl_training.errors import EnvError, MissingExtraError
+
+if TYPE_CHECKING:
+    from rl_training.types import Array, Obs
+
+Env: TypeAlias = gymnasium.Env[Any, Any]
+EnvFn: TypeAlias = Callable[[], Env]
+
+
+class Backend(Protocol):
+    """Steps `num_envs` envs and leaves the outcome in its arrays, which it overwrites in place."""
+
+    name: ClassVar[str]
+    replays: ClassVar[bool]
+    """Whether its state is restored by replaying actions."""
+    obs: Obs
+    rewards: Array
+    terminated: Array
+    truncated: Array
+
+    def reset(self, indices: Sequence[int], seeds: Sequence[int]) -> None:
+        """Begin a new episode in some envs, each from its own seed."""
+
+    def step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
+        """Step all envs, or only some; `actions` has a row for every env in either case."""
+
+    def render(self) -> list[Any]:
+        """One frame an env."""
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+
+
+def strip_time_limit(env: Env) -> tuple[Env, int | None]:
+    """Take off outer time limits: `VectorEnv` counts steps for all envs at once, which is cheaper."""
+    limit: int | None = None
+    while type(env) in (TimeLimit, OrderEnforcing):
+        if isinstance(env, TimeLimit):
+            own = int(env._max_episode_steps)
+            limit = own if limit is None else min(limit, own)
+        env = env.env  # type: ignore[attr-defined]
+    return env, limit
+
+
+def split_actions(actions: Array, space: Space) -> list[Any] | Array:
+    """One action an env, in a form that the env may keep: the caller is free to reuse its array."""
+    return list(actions) if isinstance(space, spaces.Discrete) else np.array(actions, dtype=space.dtype)
+
+
+def describe_failure(where: str, error: BaseException) -> str:
+    """One line on what went wrong and in which line of whose code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return f"{where} raised {type(error).__name__}: {error}{place}"
+
+
+class SyncBackend:
+    """All envs in this process, one after the other."""
+
+    name: ClassVar[str] = "sync"
+    replays: ClassVar[bool] = True
+
+    def __init__(
+        self, env_fns: Sequence[EnvFn], observation_space: Space, env_id: str, owns_envs: bool = True
+    ) -> None:
+        self.env_id = env_id
+        self.num_envs = len(env_fns)
+        self.envs = [make() for make in env_fns]
+        self.owns_envs = owns_envs
+        self.action_space = self.envs[0].action_space
+        self._steps = [strip_time_limit(env)[0].step for env in self.envs]
+        self._resets = [strip_time_limit(env)[0].reset for env in self.envs]
+        self._everyone = range(self.num_envs)
+        self._seeds = [0] * self.num_envs
+        self.obs = allocate(observation_space, self.num_envs)
+        self.rewards = np.zeros(self.num_envs)
+        self.terminated = np.zeros(self.num_envs, dtype=np.bool_)
+        self.truncated = np.zeros(self.num_envs, dtype=np.bool_)
+
+    def reset(self, indices: Sequence[int], seeds: Sequence[int]) -> None:
+        """Begin a new episode in some envs, each from its own seed."""
+        for i, seed in zip(indices, seeds, strict=True):
+            self._seeds[i] = seed
+            try:
+                obs, _ = self._resets[i](seed=seed)
+                self._store(i, obs)
+            except Exception as error:
+                raise self._failed(i, "reset", error) from error
+
+    def step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
+        """Step all envs, or only some."""
+        steps, store = self._steps, self.obs
+        rewards, terminated, truncated = self.rewards, self.terminated, self.truncated
+        own = split_actions(actions, self.action_space)
+        i = 0
+        try:
+            if isinstance(store, dict):
+                for i in self._everyone if indices is None else indices:
+                    obs, rewards[i], terminated[i], truncated[i], _ = steps[i](own[i])
+                    for key, rows in store.items():
+                        rows[i] = obs[key]
+            else:
+                for i in self._everyone if indices is None else indices:
+                    store[i], rewards[i], terminated[i], truncated[i], _ = steps[i](own[i])
+        except Exception as error:
+            raise self._failed(i, "step", error) from error
+
+    def _store(self, i: int, obs: Any) -> None:
+        if isinstance(self.obs, dict):
+            for key, rows in self.obs.items():
+                rows[i] = obs[key]
+        else:
+            self.obs[i] = obs
+
+    def _failed(self, i: int, call: str, error: BaseException) -> EnvError:
+        where = f"env {i} ({self.env_id}, episode seed {self._seeds[i]}): {call}()"
+        return EnvError(describe_failure(where, error))
+
+    def render(self) -> list[Any]:
+        """One frame an env."""
+        return [render_env(env, self.env_id) for env in self.envs]
+
+    def close(self) -> None:
+        """Close the envs, unless they are the user's own."""
+        envs, self.envs = self.envs, []
+        if self.owns_envs:
+            for env in envs:
+                env.close()
+
+
+def render_env(env: Env, env_id: str) -> Any:
+    """One frame, or an error that names the extra to install."""
+    try:
+        return env.render()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise missing_dependency(f"rendering {env_id}", env.spec, error) from error
+
+
+_EXTRAS = {
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.classic_control": "classic",
+    "gymnasium.envs.toy_text": "classic",
+    "ale_py": "atari",
+}
+
+
+def missing_dependency(what: str, spec: Any, error: Exception) -> MissingExtraError | EnvError:
+    """The extra that brings what an env lacks, judged by where its code lives; else the env's own words."""
+    home = str(getattr(spec, "entry_point", "") or "")
+    for prefix, extra in _EXTRAS.items():
+        if home.startswith(prefix):
+            return MissingExtraError(what, extra)
+    return EnvError(f"{what} needs something that is not installed: {error}")

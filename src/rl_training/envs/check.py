@@ -1,0 +1,311 @@
+"""What is wrong with an env, in words: against the Gymnasium API and against what training needs."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
+
+from rl_training.envs.backends import Env
+from rl_training.envs.spaces import ARRAY_SPACES, Space, flat_mask, mask_size, split_mask
+from rl_training.types import ACTION_MASK
+
+STEPS = 12
+SEED = 1
+
+
+@dataclass
+class Report:
+    """Findings, each starting with `error: ` or `warning: `, and whether `info` carries an action mask."""
+
+    findings: list[str] = field(default_factory=list)
+    masked: bool = False
+
+    def error(self, text: str) -> None:
+        """Something that makes training impossible or wrong."""
+        self._add(f"error: {text}")
+
+    def warning(self, text: str) -> None:
+        """Something that may be meant, but often is a mistake."""
+        self._add(f"warning: {text}")
+
+    def _add(self, finding: str) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    @property
+    def errors(self) -> list[str]:
+        """The findings that forbid training, without their mark."""
+        return [text.removeprefix("error: ") for text in self.findings if text.startswith("error: ")]
+
+
+def check_env(env: Env) -> list[str]:
+    """Every finding as one sentence that starts with `error: ` or `warning: `; never raises."""
+    return examine(env).findings
+
+
+def examine(env: Any) -> Report:
+    """Play a few steps twice with the same seed, and look at everything that comes back."""
+    report = Report()
+    if not isinstance(env, gymnasium.Env):
+        report.error(f"{type(env).__name__} is not a gymnasium.Env")
+        return report
+    try:
+        _check_spaces(env, report)
+        _check_time_limit(env, report)
+        if not report.errors:
+            first = _play(env, report)
+            second = _play(env, report) if first is not None and not report.errors else None
+            if first is not None and second is not None:
+                _compare(first, second, report)
+    except Exception as error:
+        report.error(f"checking the env raised {type(error).__name__}: {error}")
+    return report
+
+
+def _check_spaces(env: Env, report: Report) -> None:
+    observation_space = getattr(env, "observation_space", None)
+    action_space = getattr(env, "action_space", None)
+    if not isinstance(observation_space, gymnasium.Space):
+        report.error(f"observation_space is {observation_space!r}, not a gymnasium Space")
+    else:
+        _check_observation_space(observation_space, report)
+    if not isinstance(action_space, gymnasium.Space):
+        report.error(f"action_space is {action_space!r}, not a gymnasium Space")
+    else:
+        _check_action_space(action_space, report)
+
+
+def _check_observation_space(space: Space, report: Report) -> None:
+    if not isinstance(space, spaces.Dict):
+        _check_array_space(space, "observation_space", report)
+        return
+    for key, inner in space.items():
+        if isinstance(inner, spaces.Dict):
+            report.warning(
+                f"observation_space[{key!r}] is a nested Dict; it is flattened to keys like '{key}/…'"
+            )
+        else:
+            _check_array_space(inner, f"observation_space[{key!r}]", report)
+    if not len(space.spaces):
+        report.error("observation_space is an empty Dict")
+
+
+def _check_array_space(space: Space, name: str, report: Report) -> None:
+    if not isinstance(space, ARRAY_SPACES):
+        report.error(
+            f"{name} is a {type(space).__name__} space; "
+            "supported are Box, Discrete, MultiDiscrete, MultiBinary and Dict"
+        )
+    elif isinstance(space, spaces.Box) and 0 in space.shape:
+        report.error(f"{name} has an empty shape {space.shape}")
+
+
+def _check_action_space(space: Space, report: Report) -> None:
+    if not isinstance(space, ARRAY_SPACES):
+        report.error(
+            f"action_space is a {type(space).__name__} space; "
+            "supported are Discrete, MultiDiscrete, MultiBinary and Box"
+        )
+    elif isinstance(space, spaces.Box):
+        if not np.issubdtype(space.dtype, np.floating):
+            report.error(
+                f"action_space is a Box of {space.dtype}; use floats, or MultiDiscrete for whole numbers"
+            )
+        elif not space.is_bounded("both"):
+            report.warning("action_space is an unbounded Box; bounds (best -1 to 1) make actions comparable")
+    elif not isinstance(space, spaces.Discrete) and len(space.shape or ()) != 1:
+        report.error(f"action_space has shape {space.shape}; only vectors of discrete choices are supported")
+
+
+def _check_time_limit(env: Env, report: Report) -> None:
+    layer: Any = env
+    while layer is not None:
+        if isinstance(layer, TimeLimit):
+            return
+        layer = getattr(layer, "env", None)
+    if getattr(env.spec, "max_episode_steps", None) is None:
+        report.warning(
+            "no time limit is known; set env.max_episode_steps unless every episode ends by itself"
+        )
+
+
+def _play(env: Env, report: Report) -> list[Any] | None:
+    """One seeded start and a few random steps, all checked; returns what was seen, None if that broke off."""
+    actions: Space = copy.deepcopy(env.action_space)
+    actions.seed(SEED)
+    started = _attempt("reset(seed=…)", report, lambda: env.reset(seed=SEED))
+    if started is None or not _check_reset(env, started.value, report):
+        return None
+    obs, info = started.value
+    seen = [copy.deepcopy(obs)]
+    for _ in range(STEPS):
+        action = _sample(actions, info)
+        outcome = _attempt("step()", report, lambda action=action: env.step(action))
+        if outcome is None or not _check_step(env, outcome.value, report):
+            return None
+        obs, reward, terminated, truncated, info = outcome.value
+        seen.append(copy.deepcopy((obs, reward, terminated, truncated)))
+        if terminated or truncated:
+            break
+    return seen
+
+
+@dataclass(frozen=True)
+class _Returned:
+    value: Any
+
+
+def _attempt(call: str, report: Report, function: Any) -> _Returned | None:
+    try:
+        return _Returned(function())
+    except Exception as error:
+        report.error(f"{call} raised {type(error).__name__}: {error}")
+        return None
+
+
+def _sample(space: Space, info: dict[str, Any]) -> Any:
+    """A random action that the mask, if any, allows."""
+    size = mask_size(space)
+    if size is None or ACTION_MASK not in info:
+        return space.sample()
+    mask = flat_mask(info[ACTION_MASK])
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.sample(mask=tuple(split_mask(mask, space)))
+    return space.sample(mask=mask)
+
+
+def _check_reset(env: Env, result: Any, report: Report) -> bool:
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+        report.error(f"reset() returned {_outline(result)}; it must return (observation, info dict)")
+        return False
+    obs, info = result
+    _check_observation(obs, env.observation_space, "reset()", report)
+    report.masked = ACTION_MASK in info
+    if report.masked:
+        _check_mask(info[ACTION_MASK], env.action_space, "reset()", report)
+    return not report.errors
+
+
+def _check_step(env: Env, result: Any, report: Report) -> bool:
+    if not (isinstance(result, tuple) and len(result) == 5):
+        report.error(
+            f"step() returned {_outline(result)}; "
+            "it must return (observation, reward, terminated, truncated, info)"
+        )
+        return False
+    obs, reward, terminated, truncated, info = result
+    _check_observation(obs, env.observation_space, "step()", report)
+    _check_reward(reward, report)
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(flag, bool | np.bool_):
+            report.error(f"step() returned {name}={flag!r} of type {type(flag).__name__}; it must be a bool")
+    if not isinstance(info, dict):
+        report.error(f"step() returned info of type {type(info).__name__}; it must be a dict")
+    elif ACTION_MASK in info and not report.masked:
+        report.error(
+            f"step() gives info['{ACTION_MASK}'] but reset() does not; give it from the first observation on"
+        )
+    elif ACTION_MASK in info:
+        _check_mask(info[ACTION_MASK], env.action_space, "step()", report)
+    elif report.masked and not (terminated or truncated):
+        report.warning(
+            f"step() gave no info['{ACTION_MASK}'] although reset() did; every action is allowed then"
+        )
+    return not report.errors
+
+
+def _check_reward(reward: Any, report: Report) -> None:
+    try:
+        value = float(reward)
+    except (TypeError, ValueError):
+        report.error(f"step() returned the reward {reward!r}; it must be a number")
+        return
+    if np.ndim(reward) != 0:
+        report.error(f"step() returned a reward of shape {np.shape(reward)}; it must be a single number")
+    elif not np.isfinite(value):
+        report.error(f"step() returned the reward {value}; it must be finite")
+
+
+def _check_mask(mask: Any, space: Space, call: str, report: Report) -> None:
+    size = mask_size(space)
+    if size is None:
+        report.error(f"{call} gives info['{ACTION_MASK}'], which needs Discrete or MultiDiscrete actions")
+        return
+    values = flat_mask(mask)
+    if values.shape != (size,):
+        report.error(
+            f"info['{ACTION_MASK}'] from {call} has {values.size} entries; the action space needs {size}"
+        )
+        return
+    parts = [values] if isinstance(space, spaces.Discrete) else split_mask(values, space)
+    if not all(part.any() for part in parts):
+        report.error(f"info['{ACTION_MASK}'] from {call} allows no action at all")
+
+
+def _check_observation(obs: Any, space: Space, call: str, report: Report, name: str = "observation") -> None:
+    if isinstance(space, spaces.Dict):
+        if not isinstance(obs, dict):
+            report.error(f"{name} from {call} is a {type(obs).__name__}; the space is a Dict")
+        elif missing := sorted(set(space) ^ set(obs)):
+            report.error(
+                f"{name} from {call} and its space differ in the keys {', '.join(map(repr, missing))}"
+            )
+        else:
+            for key, inner in space.items():
+                _check_observation(obs[key], inner, call, report, f"{name}[{key!r}]")
+        return
+    where = f"{name} from {call}"
+    try:
+        value = np.asarray(obs)
+    except ValueError:
+        report.error(f"{where} is not an array")
+        return
+    if value.shape != (space.shape or ()):
+        report.error(f"{where} has shape {value.shape}; the space says {space.shape}")
+    elif not np.can_cast(value.dtype, np.dtype(space.dtype), casting="same_kind"):
+        report.error(f"{where} has dtype {value.dtype}; the space says {space.dtype}")
+    elif np.issubdtype(value.dtype, np.floating) and np.isnan(value).any():
+        report.error(f"{where} holds NaN")
+    elif isinstance(space, spaces.Box) and ((value < space.low) | (value > space.high)).any():
+        report.warning(f"{where} lies outside its space: {_outside(value, space)}")
+    elif not isinstance(space, spaces.Box) and not space.contains(value.astype(space.dtype)[()]):
+        report.error(f"{where} lies outside its space: {value} is not in {space}")
+    elif value.dtype != space.dtype and isinstance(space, spaces.Box):
+        report.warning(f"{where} has dtype {value.dtype}; it is cast to the space's {space.dtype}")
+
+
+def _outside(value: Any, space: spaces.Box) -> str:
+    index = np.unravel_index(int(np.argmax((value < space.low) | (value > space.high))), value.shape)
+    place = f" at index {tuple(map(int, index))}" if index else ""
+    return f"{value[index]} is not within [{space.low[index]}, {space.high[index]}]{place}"
+
+
+def _compare(first: list[Any], second: list[Any], report: Report) -> None:
+    for t, (a, b) in enumerate(zip(first, second, strict=False)):
+        if not _same(a, b):
+            what = "reset(seed=…)" if t == 0 else f"step {t}"
+            report.warning(
+                f"the same seed and actions gave something else the second time (from {what} on), so that runs "
+                "cannot be reproduced; reset() should call super().reset(seed=seed), and draws use self.np_random"
+            )
+            return
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return np.array_equal(np.asarray(a), np.asarray(b))
+
+
+def _outline(result: Any) -> str:
+    if isinstance(result, tuple):
+        return f"{len(result)} items ({', '.join(type(item).__name__ for item in result)})"
+    return f"a {type(result).__name__}"

@@ -1,0 +1,173 @@
+"""Makes envs, single or many, from the configuration or from what the user supplies."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import gymnasium
+
+from rl_training.envs.backends import Backend, Env, SyncBackend, describe_failure, strip_time_limit
+from rl_training.envs.check import Report, examine
+from rl_training.envs.config import EnvConfig
+from rl_training.envs.native import NativeBackend
+from rl_training.envs.registered import find_spec, guarded, make_registered
+from rl_training.envs.vector import VectorEnv
+from rl_training.envs.workers import AsyncBackend
+from rl_training.envs.wrappers import MaskInObservation, wrap
+from rl_training.errors import AxiomError, EnvError
+from rl_training.types import ACTION_MASK, Spec
+
+
+class EnvSettings(Protocol):
+    """The part of a training configuration that envs are made from."""
+
+    @property
+    def env_id(self) -> str: ...
+    @property
+    def env_kwargs(self) -> Mapping[str, Any]: ...
+    @property
+    def env(self) -> EnvConfig: ...
+    @property
+    def seed(self) -> int: ...
+
+
+EnvSource: TypeAlias = Callable[[], Env] | Env
+"""An env the user supplies: a function that makes one, or a single ready-made one."""
+
+_in_use: weakref.WeakKeyDictionary[Env, weakref.ref[VectorEnv]] = weakref.WeakKeyDictionary()
+"""Which vector env plays with a ready-made env: it can serve only one at a time."""
+
+
+def make_env(settings: EnvSettings, *, render_mode: str | None = None, env: EnvSource | None = None) -> Env:
+    """One env with everything the configuration wraps around it: what a policy trained with it expects."""
+    made = _make_wrapped(settings, render_mode, env)
+    try:
+        _, info = made.reset(seed=settings.seed)  # only a reset shows whether the env has action masks
+    except Exception as error:
+        raise EnvError(describe_failure(f"env {settings.env_id}: reset()", error)) from error
+    return MaskInObservation(made) if ACTION_MASK in info else made
+
+
+def findings(settings: EnvSettings, env: EnvSource | None = None) -> list[str]:
+    """What `check_env` has to say about the env as the configuration wraps it."""
+    return _examined(settings, None, env)[0].findings
+
+
+def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
+    """Make one env, check it before anything is built on it, and say what it shows and takes."""
+    return _probe(settings, None, env)[0]
+
+
+def make_vector_env(
+    cfg: EnvSettings,
+    num_envs: int,
+    *,
+    seed: int | None = None,
+    env: EnvSource | None = None,
+    backend: str | None = None,
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """`num_envs` envs stepped as one. An env is checked first, so that errors come before step one."""
+    name = backend or cfg.env.backend
+    name = "sync" if name == "auto" else name  # the choice that never lowers the resume grade
+    source = _source(num_envs, env)
+    spec, masked, limit = _probe(cfg, render_mode, source)
+    make = partial(_make_one, cfg, render_mode, source, masked)
+    owns_envs = not isinstance(source, gymnasium.Env)  # a ready-made one is closed by the user
+    stepper: Backend
+    if name == "sync":
+        stepper = SyncBackend([make] * num_envs, spec.observation_space, cfg.env_id, owns_envs)
+    elif name == "async":
+        stepper = AsyncBackend([make] * num_envs, spec, cfg.env_id, cfg.env.worker_timeout)
+    elif name == "native":
+        stepper, limit = _native(cfg, num_envs, render_mode, source), None  # it keeps the time limit itself
+    else:
+        raise EnvError(f"unknown env backend {name!r}: use auto, sync, async or native")
+    vector = VectorEnv(stepper, spec, num_envs, seed=cfg.seed if seed is None else seed, time_limit=limit)
+    if isinstance(source, gymnasium.Env):
+        _in_use[source] = weakref.ref(vector)
+    return vector
+
+
+def _source(num_envs: int, env: EnvSource | None) -> EnvSource | None:
+    """Where envs come from: a ready-made env serves one vector env, others get copies by its spec."""
+    if not isinstance(env, gymnasium.Env):
+        return env
+    holder = _in_use[env]() if env in _in_use else None
+    if holder is None or holder.closed:
+        if num_envs > 1:
+            raise EnvError(f"one ready-made env cannot serve {num_envs} envs: pass a function that makes it")
+        return env
+    if env.spec is None:
+        raise EnvError("the ready-made env is in use and cannot be copied: pass a function that makes it")
+    return partial(gymnasium.make, env.spec, disable_env_checker=True)
+
+
+def _probe(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None) -> tuple[Spec, bool, int | None]:
+    """The spec, whether masks have to be moved into the observation, and the outermost time limit."""
+    report, spec, limit = _examined(cfg, render_mode, env)
+    if report.errors:
+        raise EnvError("\n  - ".join([f"env {cfg.env_id} cannot be trained on:", *report.errors]))
+    return spec, report.masked, limit
+
+
+def _examined(
+    cfg: EnvSettings, render_mode: str | None, env: EnvSource | None
+) -> tuple[Report, Spec, int | None]:
+    made = _make_wrapped(cfg, render_mode, env)
+    try:
+        report = examine(made)
+        final = MaskInObservation(made) if report.masked and not report.errors else made
+        return report, Spec(final.observation_space, final.action_space), strip_time_limit(final)[1]
+    finally:
+        if not isinstance(env, gymnasium.Env):  # a ready-made env stays the user's
+            made.close()
+
+
+def _make_one(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None, masked: bool) -> Env:
+    made = _make_wrapped(cfg, render_mode, env)
+    return MaskInObservation(made) if masked else made
+
+
+def _make_wrapped(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None) -> Env:
+    """One env in everything but the mask wrapper, which needs to know whether there are masks."""
+    if env is None:
+        keep_limit = cfg.env.max_episode_steps is None
+        made = make_registered(cfg.env_id, cfg.env_kwargs, render_mode=render_mode, time_limit=keep_limit)
+    else:
+        made = env if isinstance(env, gymnasium.Env) else _call(env)
+    return wrap(made, cfg.env)
+
+
+def _call(make: Callable[[], Env]) -> Env:
+    try:
+        made = make()
+    except AxiomError:
+        raise
+    except Exception as error:
+        raise EnvError(describe_failure("the function passed as env", error)) from error
+    if not isinstance(made, gymnasium.Env):
+        raise EnvError(f"the function passed as env returned a {type(made).__name__}, not a gymnasium.Env")
+    return made
+
+
+def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSource | None) -> NativeBackend:
+    options = cfg.env
+    wrapped = (
+        options.frame_skip > 1 or options.frame_stack > 1 or options.grayscale or options.resize is not None
+    )
+    if env is not None or wrapped:
+        what = "an env of your own" if env is not None else "frame_skip, frame_stack, grayscale or resize"
+        raise EnvError(f"env.backend 'native' cannot be combined with {what}: use sync or async")
+    spec = find_spec(cfg.env_id)
+    if spec.vector_entry_point is None:
+        raise EnvError(f"env {cfg.env_id} has no native vector version: use env.backend sync or async")
+    kwargs = dict(cfg.env_kwargs)
+    if options.max_episode_steps is not None:
+        kwargs["max_episode_steps"] = options.max_episode_steps
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
+    return guarded(spec, kwargs, partial(NativeBackend, spec, num_envs, **kwargs))

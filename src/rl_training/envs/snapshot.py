@@ -1,0 +1,144 @@
+"""State of envs that cannot be saved: the actions since `reset`, and a hash to prove a replay exact."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rl_training.envs.backends import Backend
+from rl_training.envs.spaces import Space, arrays
+
+if TYPE_CHECKING:
+    from rl_training.types import Array, Obs
+
+Grade: TypeAlias = tuple[str, str]
+"""How well envs were restored (`exact` or `episode`), and why."""
+
+REPLAY_STEPS = 100_000
+"""Episodes longer than this are not replayed but given up; also the most steps that are remembered."""
+REPLAY_BYTES = 256 << 20
+"""The most memory that remembered actions may take."""
+
+
+class ActionLog:
+    """The last actions of all envs, one row a step: enough rows to replay every episode under way."""
+
+    def __init__(self, num_envs: int, space: Space) -> None:
+        row = np.zeros((num_envs, *(space.shape or ())), dtype=space.dtype)
+        self.limit = max(1, min(REPLAY_STEPS, REPLAY_BYTES // max(row.nbytes, 1)))
+        self._rows = np.zeros((min(1024, 2 * self.limit), *row.shape), dtype=row.dtype)
+        self._used = 0
+
+    def append(self, actions: Array, lengths: Array) -> None:
+        """Remember one step; `lengths` are the steps of each episode before it."""
+        if self._used == len(self._rows):
+            self._make_room(int(lengths.max()))
+        self._rows[self._used] = actions
+        self._used += 1
+
+    def _make_room(self, longest: int) -> None:
+        """Forget what no episode under way needs or is too long to replay; grow if half is still needed."""
+        keep = min(longest, self.limit, self._used)
+        kept = self._rows[self._used - keep : self._used]
+        size = len(self._rows) * (2 if 2 * keep > len(self._rows) else 1)
+        rows = np.zeros((min(size, 2 * self.limit), *self._rows.shape[1:]), dtype=self._rows.dtype)
+        rows[:keep] = kept
+        self._rows, self._used = rows, keep
+
+    def tail(self, longest: int) -> Array:
+        """The last rows, as many as the longest episode needs and there are."""
+        keep = min(longest, self.limit, self._used)
+        return self._rows[self._used - keep : self._used].copy()
+
+    def restore(self, rows: Array) -> None:
+        """Start over from the rows that `tail` gave."""
+        self._used = len(rows)
+        if 2 * len(rows) > len(self._rows):
+            shape = (min(2 * len(rows), 2 * self.limit), *self._rows.shape[1:])
+            self._rows = np.zeros(shape, dtype=self._rows.dtype)
+        self._rows[: len(rows)] = rows
+
+
+class RollingHash:
+    """A polynomial hash, element by element, of all observations of every episode under way."""
+
+    _FACTOR = 1_000_003  # odd, so that multiplication modulo a power of two loses nothing
+
+    def __init__(self, obs: Obs) -> None:
+        self._parts = []
+        for array in arrays(obs):
+            view = _words(array)
+            factor = view.dtype.type(self._FACTOR % (1 << 8 * view.itemsize))
+            self._parts.append((np.zeros_like(view), view, factor))
+
+    def update(self) -> None:
+        """Take in the current observation of every env."""
+        for total, view, factor in self._parts:
+            np.multiply(total, factor, out=total)
+            np.add(total, view, out=total)
+
+    def update_rows(self, rows: Sequence[int]) -> None:
+        """Take in the current observation of some envs."""
+        for total, view, factor in self._parts:
+            total[rows] = total[rows] * factor + view[rows]
+
+    def restart(self, rows: Sequence[int]) -> None:
+        """Begin anew with the current observation: the first one of an episode."""
+        for total, view, _ in self._parts:
+            for i in rows:
+                total[i] = view[i]
+
+    def digests(self, returns: Array, lengths: Array) -> list[int]:
+        """One number an env: its observations, the sum of its rewards and its length."""
+        digests = []
+        for i, (total_reward, length) in enumerate(zip(returns, lengths, strict=True)):
+            digest = zlib.crc32(np.float64(total_reward).tobytes() + np.int64(length).tobytes())
+            for total, _, _ in self._parts:
+                digest = zlib.crc32(total[i].tobytes(), digest)
+            digests.append(digest)
+        return digests
+
+
+def _words(array: Array) -> Array:
+    """The same memory as `[num_envs, words]` of the widest unsigned integers that fit."""
+    flat = array.reshape(len(array), -1)
+    size = next(size for size in (8, 4, 2, 1) if flat[0].nbytes % size == 0)
+    return flat.view(np.uint8).view(f"u{size}")
+
+
+def replay(
+    backend: Backend, hashes: RollingHash, limit: int | None, state: Mapping[str, Any]
+) -> tuple[Array, dict[int, str]]:
+    """Play saved episodes again from their seeds; returns their rewards so far, and why some envs failed."""
+    actions, lengths, seeds = np.asarray(state["actions"]), np.asarray(state["lengths"]), state["seeds"]
+    returns = np.zeros(len(lengths))
+    starts = len(actions) - lengths
+    failed = {
+        i: f"its episode is {lengths[i]} steps long, more than the {len(actions)} remembered"
+        for i in np.flatnonzero(starts < 0).tolist()
+    }
+    for t in range(len(actions) + 1):
+        if begin := np.flatnonzero(starts == t).tolist():
+            backend.reset(begin, [int(seeds[i]) for i in begin])
+            hashes.restart(begin)
+        if t == len(actions):
+            break
+        going = [i for i in np.flatnonzero(starts <= t).tolist() if i not in failed]
+        if not going:
+            continue
+        backend.step(actions[t], going)
+        hashes.update_rows(going)
+        returns[going] += backend.rewards[going]
+        for i in going:
+            ended = backend.terminated[i] or backend.truncated[i]
+            if ended or (limit is not None and t + 1 - starts[i] >= limit):
+                failed[i] = f"its replayed episode ended after {t + 1 - starts[i]} of {lengths[i]} steps"
+    for i, (now, then) in enumerate(zip(hashes.digests(returns, lengths), state["digests"], strict=True)):
+        if now != int(then):
+            failed.setdefault(
+                i, "its replayed episode differs from the saved one: the env is not deterministic"
+            )
+    return returns, failed

@@ -1,0 +1,229 @@
+"""Many envs as one, and the single owner of autoreset: whatever the backend, the same `StepResult`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from rl_training.envs.backends import Backend
+from rl_training.envs.native import NativeBackend
+from rl_training.envs.seeding import episode_seed
+from rl_training.envs.snapshot import ActionLog, Grade, RollingHash, replay
+from rl_training.envs.spaces import take
+from rl_training.errors import EnvError
+from rl_training.types import Episode, Spec, StepResult
+
+if TYPE_CHECKING:
+    from rl_training.types import Array, Obs
+
+__all__ = ["VectorEnv", "episode_seed"]
+
+
+class VectorEnv:
+    """Steps `num_envs` copies of an env and starts a new, explicitly seeded episode wherever one ended.
+
+    Arrays it hands out are its own and change at the next call. Built by `make_vector_env`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        spec: Spec,
+        num_envs: int,
+        *,
+        seed: int,
+        time_limit: int | None = None,
+    ) -> None:
+        self.num_envs = num_envs
+        self.spec = spec
+        self.seed = seed
+        self.backend = backend.name
+        self._backend = backend
+        self._limit = time_limit
+        self._free_steps = 0
+        self._closed = False
+        self._started = False
+        self._episodes = np.full(num_envs, -1, dtype=np.int64)
+        self._seeds = np.zeros(num_envs, dtype=np.int64)
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._action_shape = (num_envs, *(spec.action_space.shape or ()))
+        self._log = ActionLog(num_envs, spec.action_space)
+        self._hash = RollingHash(backend.obs)
+
+    @property
+    def episode_seeds(self) -> Array:
+        """The seed each env's current episode started from."""
+        return self._seeds.copy()
+
+    def observations(self) -> Obs:
+        """What every env shows now: what the last `reset` or `step` gave as `obs`."""
+        return self._backend.obs
+
+    def reset(self, *, seed: int | None = None) -> Obs:
+        """Begin the next episode in every env, or with `seed` the first episode of another series."""
+        self._check_open()
+        if seed is not None:
+            self.seed = seed
+            self._episodes.fill(-1)
+        self._begin(range(self.num_envs))
+        return self._backend.obs
+
+    def step(self, actions: Array) -> StepResult:
+        """Take one action in every env; envs whose episode ended already show their next one."""
+        if actions.shape != self._action_shape:
+            raise EnvError(f"actions have shape {actions.shape}, {self._action_shape} is needed")
+        if self._closed or not self._started:
+            self._check_open()
+            raise EnvError("step() was called before reset()")
+        backend = self._backend
+        backend.step(actions)
+        if backend.replays:
+            self._log.append(actions, self._lengths)
+            self._hash.update()
+        rewards, terminated, truncated = backend.rewards, backend.terminated, backend.truncated
+        self._returns += rewards
+        self._lengths += 1
+        self._free_steps -= 1
+        if self._free_steps <= 0:
+            self._apply_time_limit()
+        ended: Array = (terminated | truncated).nonzero()[0]
+        if not len(ended):
+            return StepResult(backend.obs, rewards, terminated, truncated, ended, None)
+        np.greater(truncated, terminated, out=truncated)  # termination wins where both are set
+        final_obs = take(backend.obs, ended)
+        indices = ended.tolist()
+        episodes = tuple(self._finished(i) for i in indices)
+        self._begin(indices)
+        return StepResult(backend.obs, rewards, terminated, truncated, ended, final_obs, episodes)
+
+    def _apply_time_limit(self) -> None:
+        """Truncate episodes that are over, and foresee for how many steps there is no need to look again."""
+        if self._limit is None:
+            self._free_steps = sys.maxsize
+            return
+        over = self._lengths >= self._limit
+        np.logical_or(self._backend.truncated, over, out=self._backend.truncated)
+        self._free_steps = self._limit - int(self._lengths.max(where=~over, initial=0))
+
+    def _finished(self, i: int) -> Episode:
+        return Episode(
+            env_index=i,
+            episode=int(self._episodes[i]),
+            seed=int(self._seeds[i]),
+            total_reward=float(self._returns[i]),
+            length=int(self._lengths[i]),
+            terminated=bool(self._backend.terminated[i]),
+        )
+
+    def _begin(self, indices: Sequence[int]) -> None:
+        """Start the next episode of some envs."""
+        seeds = []
+        for i in indices:
+            episode = int(self._episodes[i]) + 1
+            seed = episode_seed(self.seed, i, episode)
+            self._episodes[i], self._seeds[i] = episode, seed
+            self._returns[i] = 0.0
+            self._lengths[i] = 0
+            seeds.append(seed)
+        self._backend.reset(indices, seeds)
+        self._hash.restart(indices)
+        self._started = True
+
+    def render(self) -> list[Any]:
+        """One frame an env, in the render mode the envs were made with."""
+        self._check_open()
+        return self._backend.render()
+
+    @property
+    def resume_grade(self) -> Grade:
+        """What `load_state_dict` can promise for the state as it is now, and why."""
+        if isinstance(self._backend, NativeBackend):
+            return "exact", "the state of the native envs is saved"
+        longest = int(self._lengths.max())
+        if longest > self._log.limit:
+            return "episode", f"an episode of {longest} steps is too long to be replayed"
+        return "exact", "current episodes are replayed from their seeds and verified by a hash"
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to put every env back where it is: seeds and the actions taken since."""
+        state = {
+            "backend": self.backend,
+            "seed": self.seed,
+            "episodes": self._episodes.copy(),
+            "seeds": self._seeds.copy(),
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+        }
+        if isinstance(self._backend, NativeBackend):
+            return {**state, "native": self._backend.state_dict()}
+        state["actions"] = self._log.tail(int(self._lengths.max()))
+        state["digests"] = self._hash.digests(self._returns, self._lengths)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Grade:
+        """Put every env back; says whether that was `exact`, or why some began their next `episode`."""
+        self._check_open()
+        self.seed = int(state["seed"])
+        episodes = np.asarray(state["episodes"], dtype=np.int64)
+        if len(episodes) != self.num_envs:
+            self._episodes.fill(int(episodes.max()))
+            self._begin(range(self.num_envs))
+            return "episode", f"saved with {len(episodes)} envs, restored with {self.num_envs}"
+        self._episodes[:] = episodes
+        self._started = bool(episodes[0] >= 0)
+        if not self._started:
+            return "exact", "no episode had begun"
+        self._seeds[:] = state["seeds"]
+        self._lengths[:] = state["lengths"]
+        self._free_steps = 0
+        failed = self._restore_envs(state)
+        if failed:
+            self._begin(sorted(failed))
+            first = min(failed)
+            return (
+                "episode",
+                f"{len(failed)} of {self.num_envs} envs began a new episode; env {first}: {failed[first]}",
+            )
+        return "exact", "every env is where it was"
+
+    def _restore_envs(self, state: Mapping[str, Any]) -> dict[int, str]:
+        """Bring the backend back to the saved state; returns the envs where that failed, and why."""
+        is_native = isinstance(self._backend, NativeBackend)
+        if is_native != (state["backend"] == NativeBackend.name):
+            reason = f"saved by the {state['backend']} backend, restored with {self.backend}"
+            return dict.fromkeys(range(self.num_envs), reason)
+        if isinstance(self._backend, NativeBackend):
+            self._backend.load_state_dict(state["native"])
+            self._returns[:] = state["returns"]
+            return {}
+        self._returns[:], failed = replay(self._backend, self._hash, self._limit, state)
+        self._log.restore(np.asarray(state["actions"]))
+        return failed
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EnvError("the vector env is closed")
+
+    def close(self) -> None:
+        """Close the envs and end their processes; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

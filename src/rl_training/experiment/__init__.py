@@ -1,0 +1,1 @@
+"""How a run is described, stored and resumed."""

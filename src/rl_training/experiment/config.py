@@ -1,0 +1,348 @@
+"""`TrainConfig`: everything a run is described by, and how it is put together from layers.
+
+Layers are merged in order: defaults, preset, included files, the file, keyword or command-line overrides.
+Later values win and every value remembers where it came from. All mistakes are reported at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from rl_training import registry
+from rl_training.envs.config import EnvConfig
+from rl_training.errors import ConfigError, nearest
+from rl_training.experiment import yaml
+from rl_training.experiment.presets import load_preset
+from rl_training.policies.config import NetworkConfig
+from rl_training.schema import (
+    Bool,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    config,
+)
+
+KeyPath = tuple[str, ...]
+
+
+@config
+class EvaluationConfig:
+    """Evaluation during training, in envs and with seeds of its own."""
+
+    every_steps: NonNegativeInt = 10_000
+    """Evaluate every so many steps, and at the end; 0 turns evaluation off."""
+    episodes: PositiveInt = 10
+    """Full episodes an evaluation."""
+    num_envs: PositiveInt = 4
+    """Envs that play them side by side."""
+    deterministic: Bool = True
+    """Take the most likely action rather than a sample."""
+
+
+@config
+class CheckpointConfig:
+    """When the state of the run is saved. A final checkpoint is always written."""
+
+    every_steps: NonNegativeInt = 50_000
+    """Save every so many steps; 0: only the best and the last."""
+    keep_last: PositiveInt = 3
+    """How many of the newest checkpoints to keep, besides the best."""
+
+
+@config
+class LoggingConfig:
+    """What is written while training, besides checkpoints."""
+
+    every_steps: PositiveInt = 2_000
+    """A line in metrics.jsonl every so many steps (at the end of the iteration that crosses them)."""
+    tensorboard: Bool = True
+    """Also write TensorBoard event files."""
+    wandb: Bool = False
+    """Also log to Weights & Biases (extra: wandb)."""
+    csv: Bool = False
+    """Also write metrics.csv when training ends."""
+
+
+@config
+class StoppingConfig:
+    """Reasons to stop before the step budget is used up."""
+
+    target_return: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Stop when an evaluation's mean return reaches this."""
+    patience: PositiveInt | None = None
+    """Stop after this many evaluations without improvement."""
+    min_delta: NonNegativeFloat = 0.0
+    """What counts as an improvement for `patience`."""
+    max_seconds: PositiveFloat | None = None
+    """Stop after this much wall-clock time, counted over resumes."""
+
+
+@config
+class TrainConfig:
+    """A complete description of a training run. Only `algo` and `env_id` are required."""
+
+    algo: str
+    """Algorithm id; `axiomrl list algorithms` shows them."""
+    env_id: str
+    """Gymnasium environment id; `axiomrl list envs` shows those installed."""
+    seed: NonNegativeInt = 0
+    """Seed of everything random in the run."""
+    total_timesteps: PositiveInt = 100_000
+    """Agent steps over all envs; the iteration that reaches it is completed."""
+    num_envs: PositiveInt = 8
+    """Envs stepped side by side."""
+    output_dir: str = "runs"
+    """Where the run directory is created."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    threads: PositiveInt = 1
+    """CPU threads for torch; one is fastest for small networks."""
+    deterministic: Bool | Literal["auto"] = "auto"
+    """Only bit-reproducible kernels; auto: on the CPU yes, on a GPU no."""
+    on_nan: Literal["raise", "skip-update"] = "raise"
+    """What to do when an update meets NaN or infinity; the weights are never touched by it."""
+    tags: tuple[str, ...] = ()
+    """Free labels, kept in the run's metadata."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments for the env's constructor."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    """Backend, wrappers, normalisation."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Networks."""
+    hyperparams: Any = None
+    """The algorithm's own hyperparameters."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """Evaluation during training."""
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    """Saving."""
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    """Metrics."""
+    stopping: StoppingConfig = field(default_factory=StoppingConfig)
+    """Early stopping and budgets."""
+
+    def __post_init__(self) -> None:
+        entry = registry.algorithm(self.algo)
+        given = self.hyperparams
+        if not isinstance(given, entry.cls.Hyperparams):
+            object.__setattr__(self, "hyperparams", _hyperparams(entry, given))
+        if problems := self.hyperparams.problems(self.num_envs):
+            raise ConfigError(problems)
+
+
+def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:
+    """Validate hyperparameters given as a mapping (or not at all) for a direct construction."""
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigError(f"hyperparams: expected {entry.cls.Hyperparams.__name__} or a mapping, got {given!r}")
+    values = {**(given or {}), **entry.fixed}
+    problems = _section_problems(entry.cls.Hyperparams, values, ("hyperparams",), {})
+    if problems:
+        raise ConfigError(problems)
+    return entry.cls.Hyperparams(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One source of values: where they come from, and on which lines they stand if that is a file."""
+
+    origin: str
+    values: Mapping[str, Any]
+    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A configuration, where each of its values came from, and the preset it is built on."""
+
+    config: TrainConfig
+    origins: Mapping[KeyPath, str]
+    preset: str | None = None
+
+
+def load_config(path: str | Path, **overrides: Any) -> TrainConfig:
+    """Read a config file, with `preset:` and `include:` resolved."""
+    return resolve_layers([*file_layers(Path(path)), Layer("keyword", overrides)]).config
+
+
+def resolve_layers(layers: Sequence[Layer]) -> Resolved:
+    """Merge layers, later ones winning, and validate the result once."""
+    merged: dict[str, Any] = {}
+    origins: dict[KeyPath, str] = {}
+    for layer in layers:
+        _merge(merged, layer.values, layer, origins, ())
+    presets = [layer.origin.removeprefix("preset ") for layer in layers if layer.origin.startswith("preset ")]
+    return Resolved(_validated(merged, origins), origins, presets[-1] if presets else None)
+
+
+def keyword_layer(keywords: Mapping[str, Any], algo: str | None) -> Layer:
+    """Keywords as a layer: names of the config stay on top, the algorithm's own go to `hyperparams`."""
+    top = {f.name for f in dataclasses.fields(TrainConfig)}
+    own = {f.name for f in dataclasses.fields(registry.algorithm(algo).cls.Hyperparams)} if algo else set()
+    values: dict[str, Any] = {key: value for key, value in keywords.items() if key in top}
+    unknown = [key for key in keywords if key not in top | own]
+    if unknown:
+        hints = {key: nearest(key, top | own) for key in unknown}
+        raise ConfigError(
+            [f"keyword {k!r}: unknown" + (f"; did you mean {n!r}?" if n else "") for k, n in hints.items()]
+        )
+    if direct := {key: value for key, value in keywords.items() if key in own}:
+        given = values.get("hyperparams") or {}
+        values["hyperparams"] = {**(given if isinstance(given, Mapping) else to_dict(given)), **direct}
+    return Layer("keyword", {key: _plain(value) for key, value in values.items()})
+
+
+def to_dict(cfg: Any) -> dict[str, Any]:
+    """A configuration as plain data, in the order of its fields, ready for YAML or JSON."""
+    return {f.name: _plain(getattr(cfg, f.name)) for f in dataclasses.fields(cfg)}
+
+
+def leaves(cls: type[Any], prefix: KeyPath = ()) -> Iterable[tuple[KeyPath, dataclasses.Field[Any], type[Any]]]:
+    """Every field of a config class that is not itself a section: its path, field and owner."""
+    for f in dataclasses.fields(cls):
+        section = f.default_factory
+        if isinstance(section, type) and dataclasses.is_dataclass(section):
+            yield from leaves(section, (*prefix, f.name))
+        else:
+            yield (*prefix, f.name), f, cls
+
+
+def preset_layers(name: str) -> list[Layer]:
+    """The layer of a packaged preset."""
+    document = load_preset(name)
+    return [Layer(f"preset {name}", document.data, document.lines)]
+
+
+def file_layers(path: Path, seen: tuple[Path, ...] = ()) -> list[Layer]:
+    """The layers of a file: its preset, what it includes, and itself."""
+    if path.resolve() in seen:
+        raise ConfigError(f"{path}: includes itself: {' → '.join(str(p) for p in (*seen, path))}")
+    document = yaml.load_file(path)
+    values = dict(document.data)
+    layers: list[Layer] = []
+    if (preset := values.pop("preset", None)) is not None:
+        if not isinstance(preset, str):
+            raise ConfigError(f"{path}:{document.lines[('preset',)]}: preset: expected a name, got {preset!r}")
+        layers += preset_layers(preset)
+    if (include := values.pop("include", None)) is not None:
+        if not isinstance(include, str):
+            raise ConfigError(f"{path}:{document.lines[('include',)]}: include: expected a path, got {include!r}")
+        layers += file_layers(path.parent / include, (*seen, path.resolve()))
+    return [*layers, Layer(str(path), values, document.lines)]
+
+
+def _merge(
+    target: dict[str, Any], values: Mapping[str, Any], layer: Layer, origins: dict[KeyPath, str], at: KeyPath
+) -> None:
+    for key, value in values.items():
+        path = (*at, str(key))
+        if isinstance(value, Mapping):
+            section = target.get(key)
+            if not isinstance(section, dict):
+                section = target[key] = {}
+            _merge(section, value, layer, origins, path)
+        else:
+            target[key] = value
+        line = layer.lines.get(path)
+        origins[path] = f"{layer.origin}:{line}" if line and not layer.origin.startswith("preset") else layer.origin
+
+
+def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainConfig:
+    """Build the config, or report every mistake in it at once."""
+    values = dict(values)
+    hyperparams = values.pop("hyperparams", {})
+    problems = _section_problems(TrainConfig, values, (), origins)
+    entry = None
+    if isinstance(algo := values.get("algo"), str):
+        try:
+            entry = registry.algorithm(algo)
+        except ConfigError as error:
+            problems += [f"{_where(('algo',), origins)}algo: {p}" for p in error.problems]
+    if not isinstance(hyperparams, Mapping):
+        problems.append(f"{_where(('hyperparams',), origins)}hyperparams: expected a mapping of keys to values")
+    elif entry is not None:
+        for key, fixed in entry.fixed.items():
+            if hyperparams.get(key, fixed) != fixed:
+                path = ("hyperparams", key)
+                problems.append(
+                    f"{_where(path, origins)}hyperparams.{key}: {hyperparams[key]!r} contradicts the "
+                    f"algorithm {entry.id!r}, which is defined by {key}: {fixed!r}"
+                )
+        hyperparams = {**hyperparams, **entry.fixed}
+        problems += _section_problems(entry.cls.Hyperparams, hyperparams, ("hyperparams",), origins)
+    if problems:
+        raise ConfigError(problems)
+    return TrainConfig(**values, hyperparams=dict(hyperparams))
+
+
+def _section_problems(
+    cls: type[Any], values: Mapping[str, Any], at: KeyPath, origins: Mapping[KeyPath, str]
+) -> list[str]:
+    """What is wrong with a section, one line a mistake, naming place, key and the nearest valid key."""
+    try:
+        TypeAdapter(cls).validate_python(dict(values))
+    except ConfigError:
+        return []  # relations between sections are judged once each of them is sound
+    except ValidationError as error:
+        problems: dict[KeyPath, str] = {}  # a union reports each of its branches: the first is enough
+        for detail in error.errors(include_url=False):
+            section, key = _locate(cls, detail["loc"])
+            path = (*at, *key)
+            message = f"{_where(path, origins)}{'.'.join(path)}: {_describe(detail, section, key[-1])}"
+            problems.setdefault(path, message)
+        return list(problems.values())
+    return []
+
+
+def _locate(cls: type[Any], location: Sequence[int | str]) -> tuple[type[Any], KeyPath]:
+    """The section a validation error belongs to and its key path, without pydantic's inner steps."""
+    path: list[str] = []
+    for step in location:
+        path.append(str(step))
+        sections = {
+            f.name: f.default_factory for f in dataclasses.fields(cls) if isinstance(f.default_factory, type)
+        }
+        section = sections.get(str(step))
+        if not (isinstance(section, type) and dataclasses.is_dataclass(section)):
+            break
+        if len(path) < len(location):
+            cls = section
+    return cls, tuple(path)
+
+
+def _describe(detail: Mapping[str, Any], section: type[Any], key: str) -> str:
+    """One validation error in words."""
+    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = [f.name for f in dataclasses.fields(section)]
+        near = nearest(key, known)
+        return "unknown key; " + (f"did you mean {near!r}?" if near else f"known keys: {', '.join(known)}")
+    if detail["type"] in ("missing", "missing_keyword_only_argument", "missing_argument"):
+        return "required, but not given"
+    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if detail["type"] == "literal_error":
+        message = f"expected {message}"
+        near = nearest(str(detail["input"]), [word.strip("' ") for word in message.split("'")[1::2]])
+        message += f"; did you mean {near!r}?" if near else ""
+    elif not str(detail["msg"]).startswith("Value error"):
+        message = f"must be {message}"
+    return message if "got " in message else f"{message}, got {detail['input']!r}"
+
+
+def _where(path: KeyPath, origins: Mapping[KeyPath, str]) -> str:
+    origin = origins.get(path)
+    return f"{origin}: " if origin else ""
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value

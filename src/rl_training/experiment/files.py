@@ -1,0 +1,52 @@
+"""Small files, written so that a reader sees the old or the new one and never a mix."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def fsync_dir(path: Path) -> None:
+    """Make renames and new names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a new file and wait until it is on the disk."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_atomically(path: Path, data: bytes) -> None:
+    """Replace a file's content in one step."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_durably(aside, data)
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    fsync_dir(path.parent)
+
+
+def to_json(data: Any, *, indent: int | None = None) -> str:
+    """Strict JSON: NaN and infinity become null."""
+    return json.dumps(_finite(data), indent=indent, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return data

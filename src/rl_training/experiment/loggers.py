@@ -1,0 +1,165 @@
+"""Where metrics are written: JSONL always; TensorBoard, CSV and Weights & Biases on request."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_training.errors import MissingExtraError
+from rl_training.experiment.files import to_json
+from rl_training.experiment.runs import EVALUATIONS, METRICS
+from rl_training.types import Evaluation
+
+Row = Mapping[str, Any]
+
+
+class Logger(Protocol):
+    """One destination."""
+
+    def write(self, row: Row) -> None: ...
+    def close(self) -> None: ...
+
+
+class JsonlFile:
+    """Appends one line a row, flushed at once, so that a killed run loses nothing it has reported."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the run
+
+    def write(self, row: Row) -> None:
+        """Append a row."""
+        self._file.write(to_json(dict(row)) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard:
+    """Event files through TensorBoard's own writer."""
+
+    def __init__(self, directory: Path, purge_step: int | None = None) -> None:
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self._writer = SummaryWriter(str(directory), purge_step=purge_step)  # type: ignore[no-untyped-call]
+
+    def write(self, row: Row) -> None:
+        """Write every number of a row."""
+        for name, value in row.items():
+            if name != "global_step" and isinstance(value, int | float):
+                self._writer.add_scalar(name, value, row["global_step"])  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()  # type: ignore[no-untyped-call]
+
+
+class WandB:
+    """Weights & Biases; `WANDB_MODE=offline` works without a network."""
+
+    def __init__(self, run_dir: Path, config: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise MissingExtraError("logging.wandb", "wandb") from None
+        self._run = wandb.init(
+            project="axiomrl", id=run_dir.name, name=run_dir.name, dir=str(run_dir), config=dict(config),
+            resume="allow",
+        )  # fmt: skip
+
+    def write(self, row: Row) -> None:
+        """Log a row at its step."""
+        self._run.log({k: v for k, v in row.items() if not isinstance(v, list)}, step=row["global_step"])
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class RunLogger:
+    """Everything a run reports, sent to all its destinations."""
+
+    def __init__(self, run_dir: Path, *, tensorboard: bool, wandb: bool, csv_export: bool, config: Row,
+                 resume_step: int | None = None) -> None:  # fmt: skip
+        self.run_dir, self._csv = run_dir, csv_export
+        if resume_step is not None:
+            for name in (METRICS, EVALUATIONS):
+                cut_after(run_dir / name, resume_step)
+        self._metrics = JsonlFile(run_dir / METRICS)
+        self._evaluations = JsonlFile(run_dir / EVALUATIONS)
+        self._others: list[Logger] = []
+        if tensorboard:
+            purge = None if resume_step is None else resume_step + 1
+            self._others.append(TensorBoard(run_dir / "tensorboard", purge))
+        if wandb:
+            self._others.append(WandB(run_dir, config))
+
+    def log(self, row: Row) -> None:
+        """A line of metrics."""
+        for logger in (self._metrics, *self._others):
+            logger.write(row)
+
+    def log_evaluation(self, step: int, elapsed_s: float, evaluation: Evaluation) -> None:
+        """A finished evaluation, with every episode."""
+        summary = summarize(evaluation)
+        self._evaluations.write({"global_step": step, "elapsed_s": elapsed_s, **summary})
+        scalars = {"evaluation/return_mean": summary["return_mean"], "evaluation/length_mean": summary["length_mean"]}
+        for logger in self._others:
+            logger.write({"global_step": step, **scalars})
+
+    def close(self) -> None:
+        """Close all destinations."""
+        for logger in (self._metrics, self._evaluations, *self._others):
+            logger.close()
+        if self._csv:
+            export_csv(self.run_dir / METRICS, self.run_dir / "metrics.csv")
+
+
+def summarize(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation as the mapping that files, the API and the command line share."""
+    import numpy as np
+
+    return {
+        "return_mean": float(np.mean(evaluation.returns)),
+        "return_std": float(np.std(evaluation.returns)),
+        "length_mean": float(np.mean(evaluation.lengths)),
+        "num_episodes": len(evaluation.returns),
+        "returns": list(evaluation.returns),
+        "lengths": list(evaluation.lengths),
+        "seeds": list(evaluation.seeds),
+    }
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSONL file; a last line torn by a crash is left out."""
+    rows: list[dict[str, Any]] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                break
+            rows.append(row)
+    return rows
+
+
+def cut_after(path: Path, step: int) -> None:
+    """Drop what was written after `step`, so that a resumed run continues without gap or duplicate."""
+    from rl_training.experiment.files import replace_atomically
+
+    rows = [row for row in read_rows(path) if row.get("global_step", 0) <= step]
+    replace_atomically(path, "".join(to_json(row) + "\n" for row in rows).encode())
+
+
+def export_csv(source: Path, target: Path) -> None:
+    """metrics.jsonl as a table with one column a metric."""
+    rows = read_rows(source)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with open(target, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,120 @@
+"""metadata.json: what ran, where, with which versions, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata as packages
+from pathlib import Path
+from typing import Any
+
+from rl_training import __version__
+from rl_training.errors import CheckpointError
+from rl_training.experiment.files import replace_atomically, to_json
+from rl_training.experiment.runs import METADATA
+
+SCHEMA_VERSION = 1
+VERSIONED = ("torch", "numpy", "gymnasium", "safetensors", "pydantic", "ale-py", "mujoco", "box2d")
+
+
+def describe_run(*, command: list[str], tags: tuple[str, ...], preset: str | None) -> dict[str, Any]:
+    """Everything known when a run starts."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "status": "running",
+        "created_at_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "ended_at_utc": None,
+        "command": command,
+        "preset": preset,
+        "tags": list(tags),
+        "system": {"platform": platform.platform(), "python": platform.python_version()},
+        "versions": versions(),
+        "git": git_state(),
+        "hardware": hardware(),
+        "latest_checkpoint": None,
+        "best_checkpoint": None,
+        "latest_metrics": {},
+        "stop_reason": None,
+        "resume_grade": None,
+        "resumes": [],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package and of what its results depend on."""
+    found = {"axiomrl": __version__}
+    for name in VERSIONED:
+        try:
+            found[name] = packages.version(name)
+        except packages.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit of the working directory, or None without git or outside a repository. Never fails."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return {"commit": commit, "is_dirty": bool(_git("status", "--porcelain"))} if commit else None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, memory and GPUs."""
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {"cpu": _cpu_name(), "cores": os.cpu_count(), "ram_bytes": total_memory(), "gpus": gpus}
+
+
+def total_memory() -> int | None:
+    """Bytes of main memory, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def read_metadata(run_dir: Path) -> dict[str, Any]:
+    """A run's metadata, or an error that names the file."""
+    path = run_dir / METADATA
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: not there; {run_dir} is not a run directory") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: expected a JSON object")
+    return data
+
+
+def write_metadata(run_dir: Path, data: dict[str, Any]) -> None:
+    """Replace a run's metadata in one step."""
+    replace_atomically(run_dir / METADATA, (to_json(data, indent=2) + "\n").encode())
+
+
+def raw_command() -> list[str]:
+    """The command line of this process, as it was given."""
+    return list(sys.argv)
+
+
+def _git(*args: str) -> str:
+    result = subprocess.run(["git", *args], capture_output=True, text=True, timeout=5, check=True)
+    return result.stdout.strip()
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""Pure tensor maths: returns, losses, schedules. No modules, no state."""

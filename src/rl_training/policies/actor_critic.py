@@ -1,0 +1,132 @@
+"""The policy of on-policy algorithms: encoder → core → heads, for actor and critic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Generator, Tensor, nn
+
+from rl_training.policies.cores import MLP
+from rl_training.policies.distributions import Distribution, StateDependentGaussian
+from rl_training.policies.heads import PolicyHead, StateDependentHead, ValueHead
+from rl_training.policies.normalizer import ObsNormalizer
+from rl_training.types import ACTION_MASK, PolicyOutput
+
+if TYPE_CHECKING:
+    from rl_training.types import PolicyState, TensorObs
+
+
+class ActorCritic(nn.Module):
+    """Actions, their log-probabilities and state values. Built by `policies.build`, which reads the spaces.
+
+    Without a `critic_encoder` or a `critic_core` the critic shares the actor's. `masked`: the observation is
+    a Dict with an action mask; `leaf`: the one key of it the encoder reads, if it reads a plain observation.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: nn.Module,
+        core: MLP,
+        policy_head: PolicyHead,
+        value_head: ValueHead,
+        action_map: nn.Module,
+        action_shape: tuple[int, ...],
+        critic_encoder: nn.Module | None = None,
+        critic_core: MLP | None = None,
+        normalizer: ObsNormalizer | None = None,
+        masked: bool = False,
+        leaf: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.core = core
+        self.policy_head = policy_head
+        self.critic_encoder = critic_encoder
+        self.critic_core = critic_core
+        self.value_head = value_head
+        self.action_map = action_map
+        self.action_shape = action_shape
+        self.normalizer = normalizer
+        self.masked = masked
+        self.leaf = leaf
+        self._multi_axis = len(action_shape) > 1  # distributions see one axis of components
+
+    def act(
+        self,
+        obs: TensorObs,
+        state: PolicyState | None = None,
+        deterministic: bool = False,
+        generator: Generator | None = None,
+    ) -> PolicyOutput:
+        """Choose an action for each observation; `deterministic` plays the mode and keeps `state`."""
+        dist, values = self._forward(obs)
+        if deterministic:
+            actions = dist.mode()
+        elif isinstance(self.policy_head, StateDependentHead):
+            assert isinstance(dist, StateDependentGaussian)
+            actions, state = self.policy_head.explore(dist, state, generator)
+        else:
+            actions = dist.sample(generator)
+        logprobs = dist.log_prob(actions)
+        if self._multi_axis:
+            actions = actions.reshape(-1, *self.action_shape)
+        return PolicyOutput(actions, logprobs, values, state)
+
+    def evaluate_actions(
+        self,
+        obs: TensorObs,
+        actions: Tensor,
+        state: PolicyState | None = None,  # noqa: ARG002 - recurrent policies read it
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities of `actions`, entropies and values, with gradients."""
+        dist, values = self._forward(obs)
+        if self._multi_axis:
+            actions = actions.flatten(1)
+        return dist.log_prob(actions), dist.entropy(), values
+
+    def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:  # noqa: ARG002
+        """State values alone."""
+        inputs, _ = self._inputs(obs)
+        encoder = self.encoder if self.critic_encoder is None else self.critic_encoder
+        core = self.core if self.critic_core is None else self.critic_core
+        values: Tensor = self.value_head(core(encoder(inputs)))
+        return values
+
+    def env_actions(self, actions: Tensor) -> Tensor:
+        """The env's form of the policy's actions: offset, clipped or rescaled to its action space."""
+        mapped: Tensor = self.action_map(actions)
+        return mapped
+
+    def initial_state(self, num_envs: int) -> PolicyState | None:
+        """The state before the first step, or None for a policy that carries none."""
+        head = self.policy_head
+        return head.initial_state(num_envs) if isinstance(head, StateDependentHead) else None
+
+    def reset_state(self, state: PolicyState | None, ended: Tensor) -> PolicyState | None:
+        """The state with the rows of ended episodes (a bool row) begun anew."""
+        if state is None or not isinstance(self.policy_head, StateDependentHead):
+            return state
+        return self.policy_head.reset_state(state, ended)
+
+    def _forward(self, obs: TensorObs) -> tuple[Distribution, Tensor]:
+        inputs, mask = self._inputs(obs)
+        features = self.encoder(inputs)
+        latent = self.core(features)
+        critic_latent = latent
+        if self.critic_core is not None:
+            critic_encoder = self.critic_encoder
+            critic_latent = self.critic_core(features if critic_encoder is None else critic_encoder(inputs))
+        return self.policy_head(latent, mask), self.value_head(critic_latent)
+
+    def _inputs(self, obs: TensorObs) -> tuple[TensorObs, Tensor | None]:
+        """What the encoder reads, normalised, and the action mask."""
+        if self.normalizer is not None:
+            obs = self.normalizer(obs)
+        if not self.masked:
+            return obs, None
+        assert isinstance(obs, dict)
+        mask = obs[ACTION_MASK]
+        if self.leaf is not None:
+            return obs[self.leaf], mask
+        return {key: value for key, value in obs.items() if key != ACTION_MASK}, mask

@@ -1,0 +1,147 @@
+"""Encoders: from one observation to a row of features. What comes after them never sees a space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rl_training.errors import ConfigError
+from rl_training.policies.encoder_registry import register_encoder
+from rl_training.policies.images import Image, ImageLayout
+
+__all__ = [
+    "DictEncoder",
+    "Encoder",
+    "FlatEncoder",
+    "ImpalaCNN",
+    "NatureCNN",
+    "OneHotEncoder",
+    "register_encoder",
+]
+
+
+class Encoder(nn.Module):
+    """What every encoder offers: `out_dim` features for each observation of a batch."""
+
+    out_dim: int
+
+
+class FlatEncoder(Encoder):
+    """The `mlp` encoder of numbers: a row of floats, times `scale`, read by the hidden layers after it."""
+
+    def __init__(self, out_dim: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.out_dim = out_dim
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.reshape(x.shape[0], self.out_dim).float()
+        return x if self.scale == 1.0 else x * self.scale
+
+
+class OneHotEncoder(Encoder):
+    """The `mlp` encoder of choices: a one-hot block for each (Discrete has one, MultiDiscrete several)."""
+
+    columns: Tensor
+    categories: Tensor
+
+    def __init__(self, sizes: Sequence[int], starts: Sequence[int]) -> None:
+        super().__init__()
+        self.out_dim = sum(sizes)
+        columns = [i for i, size in enumerate(sizes) for _ in range(size)]
+        categories = [start + j for size, start in zip(sizes, starts, strict=True) for j in range(size)]
+        self.register_buffer("columns", torch.tensor(columns), persistent=False)
+        self.register_buffer("categories", torch.tensor(categories), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.reshape(x.shape[0], -1).index_select(1, self.columns) == self.categories).float()
+
+
+class NatureCNN(Encoder):
+    """Three convolutions and a dense layer (Mnih et al., 2015)."""
+
+    min_size = 36
+
+    def __init__(self, layout: ImageLayout, scale: float = 1.0, out_dim: int = 512) -> None:
+        super().__init__()
+        if min(layout.height, layout.width) < self.min_size:
+            size = f"{layout.height}x{layout.width}"
+            raise ConfigError(
+                f"network.encoder: an image of {size} is too small for 'nature_cnn', which needs "
+                f"{self.min_size}x{self.min_size}; use 'impala_cnn' or 'mlp', or resize the image"
+            )
+        self.planes = Image(layout, scale)
+        self.convs = nn.Sequential(
+            nn.Conv2d(layout.channels, 32, kernel_size=8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, kernel_size=4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, kernel_size=3, stride=1),
+            nn.ReLU(),
+        )
+        self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
+        self.out_dim = out_dim
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return torch.relu(self.dense(self.convs(self.planes(obs)).flatten(1)))
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions around a skip connection."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
+        self.second = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
+        return out
+
+
+class ImpalaCNN(Encoder):
+    """Three residual stages that halve the picture, and a dense layer (Espeholt et al., 2018)."""
+
+    def __init__(
+        self,
+        layout: ImageLayout,
+        scale: float = 1.0,
+        out_dim: int = 256,
+        stages: tuple[int, ...] = (16, 32, 32),
+    ) -> None:
+        super().__init__()
+        self.planes = Image(layout, scale)
+        layers: list[nn.Module] = []
+        for before, after in zip((layout.channels, *stages), stages, strict=False):
+            layers += [
+                nn.Conv2d(before, after, kernel_size=3, padding=1),
+                nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+                ResidualBlock(after),
+                ResidualBlock(after),
+            ]
+        self.convs = nn.Sequential(*layers, nn.ReLU())
+        self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
+        self.out_dim = out_dim
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return torch.relu(self.dense(self.convs(self.planes(obs)).flatten(1)))
+
+
+class DictEncoder(Encoder):
+    """One encoder for each key of a flat Dict, their features side by side."""
+
+    def __init__(self, parts: Mapping[str, Encoder]) -> None:
+        super().__init__()
+        self.keys = tuple(parts)
+        self.parts = nn.ModuleList(parts.values())  # a list: keys may be no valid module names
+        self.out_dim = sum(part.out_dim for part in parts.values())
+
+    def forward(self, obs: dict[str, Tensor]) -> Tensor:
+        return torch.cat([part(obs[key]) for key, part in zip(self.keys, self.parts, strict=True)], dim=-1)
+
+
+def _flat_size(convs: nn.Sequential, layout: ImageLayout) -> int:
+    with torch.no_grad():
+        return int(convs(torch.zeros(1, layout.channels, layout.height, layout.width)).numel())

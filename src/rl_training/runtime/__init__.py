@@ -1,0 +1,1 @@
+"""How training proceeds: collect, update, evaluate, checkpoint, stop."""

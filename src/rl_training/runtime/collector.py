@@ -1,0 +1,217 @@
+"""Asks the policy, steps the envs, fills the buffer. Knows no loss."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.data.rollout_buffer import RolloutBuffer
+from rl_training.envs.vector import VectorEnv
+from rl_training.errors import NonFiniteError
+from rl_training.policies.obs import to_tensor
+from rl_training.runtime.profiler import Profiler
+from rl_training.runtime.rewards import RewardTransform
+from rl_training.types import Array, Episode, Obs, PolicyOutput, PolicyState, TensorObs
+
+
+class Policy(Protocol):
+    """What a collector needs of a policy."""
+
+    normalizer: Any
+
+    def act(
+        self,
+        obs: TensorObs,
+        state: PolicyState | None = None,
+        deterministic: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> PolicyOutput: ...
+    def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor: ...
+    def env_actions(self, actions: Tensor) -> Tensor: ...
+    def initial_state(self, num_envs: int) -> PolicyState | None: ...
+    def reset_state(self, state: PolicyState | None, ended: Tensor) -> PolicyState | None: ...
+
+
+class Truncation(NamedTuple):
+    """Episodes that a time limit cut off at one step, and what their last observations were."""
+
+    step: int
+    envs: Array
+    final_obs: Obs
+    state: PolicyState | None
+
+
+class EpisodeStatistics:
+    """Returns and lengths of the last hundred finished episodes, and how many there were in all."""
+
+    def __init__(self, window: int = 100) -> None:
+        self.returns: deque[float] = deque(maxlen=window)
+        self.lengths: deque[int] = deque(maxlen=window)
+        self.count = 0
+
+    def add(self, episodes: tuple[Episode, ...]) -> None:
+        """Book finished episodes."""
+        for episode in episodes:
+            self.returns.append(episode.total_reward)
+            self.lengths.append(episode.length)
+        self.count += len(episodes)
+
+    def metrics(self) -> dict[str, float]:
+        """Means over the window; nothing before the first episode has ended."""
+        metrics = {"rollout/episodes": float(self.count)}
+        if self.returns:
+            metrics["rollout/return_mean"] = float(np.mean(self.returns))
+            metrics["rollout/length_mean"] = float(np.mean(self.lengths))
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """The window and the count."""
+        return {"returns": list(self.returns), "lengths": list(self.lengths), "count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.returns.clear()
+        self.returns.extend(state["returns"])
+        self.lengths.clear()
+        self.lengths.extend(state["lengths"])
+        self.count = state["count"]
+
+
+class Collector:
+    """Steps the envs with a policy and keeps what belongs to the stream of experience."""
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        policy: Policy,
+        rewards: RewardTransform,
+        generator: torch.Generator,
+        device: torch.device,
+        profiler: Profiler,
+    ) -> None:
+        self.envs, self.policy, self.rewards = envs, policy, rewards
+        self.generator, self.device, self.profiler = generator, device, profiler
+        self.statistics = EpisodeStatistics()
+        self.state = policy.initial_state(envs.num_envs)
+        self.obs: Obs = {}
+        self.started = False
+
+    def start(self) -> None:
+        """Begin the first episode of every env, unless a restored run is already inside one."""
+        if not self.started:
+            self.obs = self.envs.reset()
+            self.started = True
+
+    def collect(self, buffer: RolloutBuffer) -> Tensor:
+        """Fill an on-policy buffer and return the values of the observations after its last step."""
+        with torch.inference_mode():
+            return self._collect(buffer)
+
+    def _collect(self, buffer: RolloutBuffer) -> Tensor:
+        policy, envs, profiler = self.policy, self.envs, self.profiler
+        truncations: list[Truncation] = []
+        env_seconds = 0.0
+        begin = perf_counter()
+        buffer.reset(self.state)
+        for step in range(buffer.num_steps):
+            output = policy.act(buffer.observe(self.obs), self.state, generator=self.generator)
+            actions = policy.env_actions(output.actions).cpu().numpy()
+            before = perf_counter()
+            result = envs.step(actions)
+            env_seconds += perf_counter() - before
+            buffer.add(
+                None, output.actions, output.logprobs, result.rewards, output.values, result.terminated,
+                result.truncated,
+            )  # fmt: skip
+            self.obs, self.state = result.obs, output.state
+            if len(result.ended):
+                cut = result.truncated[result.ended]
+                if cut.any() and result.final_obs is not None:
+                    truncations.append(
+                        Truncation(step, result.ended[cut], _rows(result.final_obs, cut), output.state)
+                    )
+                self._end_episodes(result.ended, result.episodes)
+        self._bootstrap_truncated(buffer, truncations)
+        last_values = policy.values(to_tensor(self.obs, self.device), self.state)
+        self._transform_rewards(buffer)
+        profiler.add("env", env_seconds)
+        profiler.add("inference", perf_counter() - begin - env_seconds)
+        return last_values
+
+    def learn_statistics(self, buffer: RolloutBuffer) -> None:
+        """Show a finished rollout to the observation normaliser, which is frozen while one is in use."""
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(buffer.obs)
+
+    def _end_episodes(self, ended: Array, episodes: tuple[Episode, ...]) -> None:
+        self.statistics.add(episodes)
+        if self.state is not None:
+            mask = torch.zeros(self.envs.num_envs, dtype=torch.bool, device=self.device)
+            mask[torch.from_numpy(ended).to(self.device)] = True
+            self.state = self.policy.reset_state(self.state, mask)
+
+    def _bootstrap_truncated(self, buffer: RolloutBuffer, truncations: list[Truncation]) -> None:
+        """Value every cut-off episode's true final observation, all in one batch."""
+        if not truncations:
+            return
+        steps = np.concatenate([np.full(len(cut.envs), cut.step) for cut in truncations])
+        envs = np.concatenate([cut.envs for cut in truncations])
+        final = to_tensor(_concatenate([cut.final_obs for cut in truncations]), self.device)
+        buffer.set_final_values(steps, envs, self.policy.values(final, _state_rows(truncations)))
+
+    def _transform_rewards(self, buffer: RolloutBuffer) -> None:
+        rewards = buffer.host("rewards")
+        _require_finite("reward", rewards)
+        if not self.rewards.is_identity:
+            self.rewards.apply(rewards, buffer.host("dones"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that belongs to the stream of experience, apart from the envs themselves."""
+        return {
+            "rewards": self.rewards.state_dict(),
+            "statistics": self.statistics.state_dict(),
+            "policy_state": self.state,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue the stream; the envs must have been restored before."""
+        self.rewards.load_state_dict(state["rewards"])
+        self.statistics.load_state_dict(state["statistics"])
+        self.state = state["policy_state"]
+        self.obs = self.envs.observations()
+        self.started = True
+
+
+def _rows(obs: Obs, mask: Array) -> Obs:
+    if isinstance(obs, dict):
+        return {key: value[mask].copy() for key, value in obs.items()}
+    return obs[mask].copy()
+
+
+def _concatenate(parts: list[Obs]) -> Obs:
+    first = parts[0]
+    if isinstance(first, dict):
+        return {key: np.concatenate([p[key] for p in parts if isinstance(p, dict)]) for key in first}
+    return np.concatenate([p for p in parts if not isinstance(p, dict)])
+
+
+def _state_rows(truncations: list[Truncation]) -> PolicyState | None:
+    """The policy state each cut-off env was in, in the order of the batch of final observations."""
+    rows = [
+        {key: value[torch.from_numpy(cut.envs).to(value.device)] for key, value in cut.state.items()}
+        for cut in truncations
+        if cut.state is not None
+    ]
+    return {key: torch.cat([row[key] for row in rows]) for key in rows[0]} if rows else None
+
+
+def _require_finite(what: str, values: Array) -> None:
+    if not np.isfinite(values).all():
+        step, env, *_ = np.argwhere(~np.isfinite(values))[0]
+        raise NonFiniteError(f"{what} of env {env} at step {step} of the rollout is NaN or infinite")

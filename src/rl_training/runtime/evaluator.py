@@ -1,0 +1,65 @@
+"""Measures a policy over an exact number of full episodes, without touching training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from rl_training.envs.vector import VectorEnv
+from rl_training.policies.obs import to_tensor
+from rl_training.runtime.collector import Policy
+from rl_training.types import Array, Episode, Evaluation
+
+
+@torch.inference_mode()
+def evaluate(
+    policy: Policy,
+    envs: VectorEnv,
+    num_episodes: int,
+    *,
+    device: torch.device,
+    deterministic: bool = True,
+    seed: int = 0,
+    on_step: Callable[[VectorEnv], None] | None = None,
+) -> Evaluation:
+    """Run `num_episodes` full episodes of `envs`; `seed` decides which episodes they are.
+
+    Each env owes a share fixed beforehand, so that short episodes are not counted more often than long ones:
+    taking the first episodes to finish would favour them. What an env plays beyond its share is ignored.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    share = _shares(num_episodes, envs.num_envs)
+    finished: list[list[Episode]] = [[] for _ in range(envs.num_envs)]
+    owed = num_episodes
+    obs, state = envs.reset(seed=seed), policy.initial_state(envs.num_envs)
+    while owed:
+        output = policy.act(to_tensor(obs, device), state, deterministic, generator)
+        result = envs.step(policy.env_actions(output.actions).cpu().numpy())
+        obs, state = result.obs, output.state
+        if on_step is not None:
+            on_step(envs)
+        for episode in result.episodes:
+            if len(finished[episode.env_index]) < share[episode.env_index]:
+                finished[episode.env_index].append(episode)
+                owed -= 1
+        if len(result.ended) and state is not None:
+            ended = torch.zeros(envs.num_envs, dtype=torch.bool, device=device)
+            ended[torch.from_numpy(result.ended).to(device)] = True
+            state = policy.reset_state(state, ended)
+    return _collect(finished)
+
+
+def _shares(num_episodes: int, num_envs: int) -> Array:
+    """How many episodes each env owes: as even as possible."""
+    return np.array([num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)])
+
+
+def _collect(finished: Sequence[Sequence[Episode]]) -> Evaluation:
+    episodes = [episode for column in finished for episode in column]
+    return Evaluation(
+        returns=tuple(e.total_reward for e in episodes),
+        lengths=tuple(e.length for e in episodes),
+        seeds=tuple(-1 if e.seed is None else e.seed for e in episodes),
+    )

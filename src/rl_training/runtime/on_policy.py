@@ -1,0 +1,53 @@
+"""The on-policy family: a fresh rollout an iteration."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from rl_training.algorithms.base import OnPolicyHyperparams
+from rl_training.data.layout import rollout_layout
+from rl_training.data.rollout_buffer import RolloutBuffer
+from rl_training.functional.returns import explained_variance
+from rl_training.runtime.trainer import Trainer
+from rl_training.types import UpdateResult
+
+
+class OnPolicyTrainer(Trainer):
+    """Collects a rollout with the current policy, learns from it for some epochs, throws it away."""
+
+    family = "on-policy"
+
+    def build(self) -> None:
+        """Preallocate the rollout."""
+        self.hyperparams: OnPolicyHyperparams = self.algorithm.hyperparams
+        self.buffer = RolloutBuffer(
+            self.hyperparams.num_steps,
+            self.envs.num_envs,
+            device=self.device,
+            **rollout_layout(self.envs.spec),
+        )
+        self.shuffling = self.streams.get("minibatches")
+
+    def iterate(self) -> None:
+        """One rollout and the epochs over it."""
+        hp, buffer = self.hyperparams, self.buffer
+        last_values = self.collector.collect(buffer)
+        self.global_step += hp.num_steps * self.envs.num_envs
+        self._each("on_collect")
+
+        begin = perf_counter()
+        buffer.compute_returns_and_advantages(last_values, hp.gamma, hp.gae_lambda)
+        results: list[UpdateResult] = []
+        for _ in range(hp.update_epochs):
+            for batch in buffer.minibatches(hp.num_minibatches, self.shuffling):
+                results.append(self.algorithm.update(batch))
+            if not self.algorithm.after_epoch():
+                break
+        self.note(results)
+        self.collector.learn_statistics(buffer)
+        self.profiler.add("learn", perf_counter() - begin)
+
+    def family_metrics(self) -> dict[str, float]:
+        """How much of the returns' variance the critic explains."""
+        explained = explained_variance(self.buffer.values, self.buffer.returns)
+        return {"train/explained_variance": float(explained)}

@@ -1,0 +1,33 @@
+"""A polite end: the first signal finishes the iteration and saves, the second ends the process at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rl_training.runtime.trainer import Trainer
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+@contextmanager
+def stop_on_signals(trainer: Trainer) -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGUSR1 into a request to stop, while in this block (main thread only)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if trainer.interrupted is not None:
+            raise KeyboardInterrupt
+        trainer.interrupt(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, handle) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,263 @@
+"""The outer loop: collect, update, evaluate, checkpoint, stop. No algorithm's maths is here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.envs.vector import VectorEnv
+from rl_training.errors import NonFiniteError
+from rl_training.runtime.callbacks import Cadence, Callback
+from rl_training.runtime.collector import Collector
+from rl_training.runtime.profiler import Profiler
+from rl_training.runtime.random import RandomStreams
+from rl_training.runtime.rewards import RewardSettings, RewardTransform
+from rl_training.types import Evaluation, UpdateResult
+
+
+class MetricSink(Protocol):
+    """Where metrics go. The experiment layer implements it."""
+
+    def log(self, row: Mapping[str, float | int]) -> None: ...
+    def log_evaluation(self, step: int, elapsed_s: float, evaluation: Evaluation) -> None: ...
+
+
+class CheckpointSink(Protocol):
+    """Where checkpoints go. The experiment layer implements it."""
+
+    def save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What the loop itself needs to know."""
+
+    total_timesteps: int
+    seed: int
+    log_every: int = 2000
+    on_nan: str = "raise"
+    reward_scale: float = 1.0
+    normalize_reward: bool = False
+    clip_reward: float | None = None
+
+
+class Trainer(ABC):
+    """Runs an algorithm on envs until a step budget or a callback ends it.
+
+    Families differ only in `iterate`: where a batch comes from. Iterations are the only moments at which a
+    run is saved, so a checkpoint never has to describe half of one.
+    """
+
+    family: ClassVar[str]
+    families: ClassVar[dict[str, type[Trainer]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Trainer.families[cls.family] = cls
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        envs: VectorEnv,
+        settings: LoopSettings,
+        *,
+        metrics: MetricSink,
+        checkpoints: CheckpointSink,
+        evaluator: Callable[[], Evaluation],
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.algorithm, self.envs, self.settings = algorithm, envs, settings
+        self.metrics, self.checkpoints, self.evaluator = metrics, checkpoints, evaluator
+        self.callbacks = list(callbacks)
+        self.device = algorithm.context.device
+        self.streams = RandomStreams(settings.seed, self.device)
+        self.profiler = Profiler()
+        self.collector = Collector(
+            envs, algorithm.policy, self._reward_transform(), self.streams.get("actions"), self.device,
+            self.profiler,
+        )  # fmt: skip
+        self.horizon = settings.total_timesteps
+        self.global_step = self.previous_step = self.iteration = 0
+        self.stop_reason: str | None = None
+        self.interrupted: str | None = None
+        self.latest: dict[str, float] = {}
+        self.skipped_updates = 0
+        self._log_cadence = Cadence(settings.log_every)
+        self._pending: list[UpdateResult] = []
+        self._seconds_before, self._started = 0.0, perf_counter()
+        self.build()
+
+    def build(self) -> None:
+        """Create what the family needs beyond the shared parts."""
+
+    @abstractmethod
+    def iterate(self) -> None:
+        """Collect some experience and learn from it."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, over all the processes that took part in it."""
+        return self._seconds_before + perf_counter() - self._started
+
+    @property
+    def finished(self) -> bool:
+        """Every step of the budget has been taken."""
+        return self.global_step >= self.settings.total_timesteps
+
+    def run(self) -> None:
+        """Train to the end; always leaves a final checkpoint."""
+        self._started = perf_counter()
+        self.profiler.start(self.global_step)
+        self.collector.start()
+        self._each("on_train_start")
+        while not self.finished and self.stop_reason is None:
+            self.previous_step = self.global_step
+            self.algorithm.set_progress(self.global_step / self.horizon)
+            self.iterate()
+            self.iteration += 1
+            if self._log_cadence.due(self.previous_step, self.global_step):
+                self._log()
+            self._each("on_update")
+        if self._pending:
+            self._log()
+        self._each("on_train_end")
+        self.save_checkpoint()
+
+    def stop(self, reason: str) -> None:
+        """Ask the loop to end after this iteration; the first reason is kept."""
+        self.stop_reason = self.stop_reason or reason
+
+    def interrupt(self, by: str) -> None:
+        """Ask the loop to save and end after this iteration, as something that is to be resumed."""
+        self.interrupted = by
+        self.stop(f"interrupted by {by}")
+
+    def note(self, results: Sequence[UpdateResult]) -> None:
+        """Keep metrics, unread, until the next log line; refuse or drop what is not finite."""
+        self._pending.extend(results)
+        self._check_finite(results)
+
+    def evaluate(self) -> Evaluation:
+        """Measure the current policy in envs of its own."""
+        begin = perf_counter()
+        evaluation = self.evaluator()
+        self.profiler.add("evaluate", perf_counter() - begin)
+        return evaluation
+
+    def notify_evaluation(self, evaluation: Evaluation) -> None:
+        """Record an evaluation and tell the callbacks."""
+        self.latest["evaluation/return_mean"] = float(np.mean(evaluation.returns))
+        self.metrics.log_evaluation(self.global_step, self.elapsed, evaluation)
+        self._each("on_evaluation", evaluation)
+
+    def save_checkpoint(self, *, best: bool = False) -> Path:
+        """Publish the whole state of the run as it is now."""
+        begin = perf_counter()
+        path = self.checkpoints.save(self.state_dict(), self.global_step, best=best)
+        self.profiler.add("save", perf_counter() - begin)
+        self._each("on_checkpoint", path)
+        return path
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, by component."""
+        return {
+            **self.algorithm.state_dict(),
+            "generators": self.streams.state_dict(),
+            "collector": self.collector.state_dict(),
+            "envs": self.envs.state_dict(),
+            "callbacks": {callback.name: callback.state_dict() for callback in self.callbacks},
+            "trainer": {
+                "global_step": self.global_step,
+                "iteration": self.iteration,
+                "horizon": self.horizon,
+                "skipped_updates": self.skipped_updates,
+                "pending": self._pending_metrics(),
+            },
+            "clock": {"elapsed_s": self.elapsed},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> tuple[str, str]:
+        """Continue a saved run; answers how exactly, and why not better."""
+        self.algorithm.load_state_dict(state)
+        self.streams.load_state_dict(state["generators"])
+        grade = self.envs.load_state_dict(state["envs"])
+        self.collector.load_state_dict(state["collector"])
+        for callback in self.callbacks:
+            if callback.name in state["callbacks"]:
+                callback.load_state_dict(state["callbacks"][callback.name])
+        counters = state["trainer"]
+        self.global_step = self.previous_step = counters["global_step"]
+        self.iteration, self.horizon = counters["iteration"], counters["horizon"]
+        self.skipped_updates = counters["skipped_updates"]
+        self._pending = [UpdateResult(counters["pending"])] if counters["pending"] else []
+        self._seconds_before = state["clock"]["elapsed_s"]
+        return grade
+
+    def _each(self, hook: str, *args: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, hook)(self, *args)
+
+    def _log(self) -> None:
+        """Read the pending metrics from the device, once, and write a line."""
+        train = {f"train/{name}": float(v.mean()) for name, v in self._pending_metrics().items()}
+        schedules = {f"train/{name}": float(s.value) for name, s in self.algorithm.schedules.items()}
+        self._pending.clear()
+        timing = self.profiler.report(self.global_step)
+        row = {
+            "global_step": self.global_step,
+            "elapsed_s": self.elapsed,
+            **timing,
+            **self.collector.statistics.metrics(),
+            **train,
+            **schedules,
+            **self.family_metrics(),
+        }
+        self.latest.update(row)
+        self.metrics.log(row)
+
+    def family_metrics(self) -> dict[str, float]:
+        """What a family adds to a log line."""
+        return {}
+
+    def _pending_metrics(self) -> dict[str, Tensor]:
+        """Metrics noted since the last log line, one tensor a name, in the order they came."""
+        columns: dict[str, list[Tensor]] = {}
+        for result in self._pending:
+            for name, value in result.metrics.items():
+                columns.setdefault(name, []).append(value.reshape(-1))
+        return {name: torch.cat(values) for name, values in columns.items()}
+
+    def _check_finite(self, results: Sequence[UpdateResult]) -> None:
+        """Stop, or count, when an update met NaN or infinity. The weights were not touched by it."""
+        if not results:
+            return
+        names = list(results[0].metrics)
+        values = torch.stack([torch.stack([r.metrics[n] for n in names]) for r in results])
+        finite = values.isfinite()
+        if bool(finite.all()):
+            return
+        bad = ~finite
+        where = ", ".join(n for n, is_bad in zip(names, bad.any(0).tolist(), strict=True) if is_bad)
+        message = f"NaN or infinity in {where} of an update at step {self.global_step}"
+        if self.settings.on_nan == "raise":
+            raise NonFiniteError(
+                f"{message}. The last good checkpoint is untouched. Lower the learning rate or look for "
+                "bad observations; `--on-nan skip-update` skips such updates instead."
+            )
+        self.skipped_updates += int(bad.any(1).sum())
+        dropped = {id(r) for r, is_bad in zip(results, bad.any(1).tolist(), strict=True) if is_bad}
+        self._pending = [r for r in self._pending if id(r) not in dropped]
+
+    def _reward_transform(self) -> RewardTransform:
+        s = self.settings
+        gamma = float(getattr(self.algorithm.hyperparams, "gamma", 0.99))
+        settings = RewardSettings(s.reward_scale, s.normalize_reward, s.clip_reward, gamma)
+        return RewardTransform(settings, self.envs.num_envs)

@@ -1,0 +1,106 @@
+"""Shapes that travel between layers. They carry data and have no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy as np
+    from torch import Tensor
+
+# Quoted, so that this module costs no import of torch.
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Obs: TypeAlias = "Array | dict[str, Array]"
+TensorObs: TypeAlias = "Tensor | dict[str, Tensor]"
+PolicyState: TypeAlias = "dict[str, Tensor]"
+
+ACTION_MASK = "action_mask"
+"""The observation key under which an action mask travels, and the `info` key it is moved from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What one environment shows and takes: all that is needed to size networks and buffers."""
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutput:
+    """What a policy answers to a batch of observations; `actions` are the policy's own, not yet the env's."""
+
+    actions: Tensor
+    logprobs: Tensor | None = None
+    values: Tensor | None = None
+    state: PolicyState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One finished episode, in raw rewards."""
+
+    env_index: int
+    episode: int
+    seed: int | None
+    total_reward: float
+    length: int
+    terminated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One step of all envs, the same whatever the backend.
+
+    `obs` is what the policy sees next: the first observation of a new episode where one ended. The true
+    last observations of the episodes that ended are the rows of `final_obs`, in the order of `ended`.
+    Arrays belong to the vector env and are overwritten by its next call: copy what you keep.
+    """
+
+    obs: Obs
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    ended: Array
+    final_obs: Obs | None
+    episodes: tuple[Episode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Experience to learn from, one row a sample."""
+
+    obs: TensorObs
+    actions: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBatch(Batch):
+    """A minibatch of on-policy experience. In sequence form every field is `[time, sequences, …]`."""
+
+    logprobs: Tensor
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+    episode_starts: Tensor | None = None
+    state: PolicyState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What an update reports: metrics as tensors that nobody has read yet, and new priorities if any."""
+
+    metrics: Mapping[str, Tensor]
+    priorities: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The outcome of running a policy for a fixed number of full episodes."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    seeds: tuple[int, ...] = field(default=())
