@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -112,7 +112,12 @@ def evaluate(
     """Play full episodes with a saved agent; `which` picks the checkpoint of a run directory."""
     algorithm = load(path, env=env, which=which, device=device)
     return evaluate_algorithm(
-        algorithm, num_episodes=num_episodes, seed=seed, deterministic=deterministic, render=render, video=video
+        algorithm,
+        num_episodes=num_episodes,
+        seed=seed,
+        deterministic=deterministic,
+        render=render,
+        video=video,
     )
 
 
@@ -138,7 +143,9 @@ def open_session(cls: type[Algorithm], config: Any, env: Any, overrides: Mapping
     plain = [i for i in ids if not registry.algorithm(i).fixed]
     resolved = resolve_config(config, overrides, (plain or ids)[0], env)
     if resolved.config.algo not in ids:
-        raise ConfigError(f"algo: {resolved.config.algo!r} is not {cls.__name__}, which is {' or '.join(ids)}")
+        raise ConfigError(
+            f"algo: {resolved.config.algo!r} is not {cls.__name__}, which is {' or '.join(ids)}"
+        )
     return make_session(resolved, env)
 
 
@@ -182,6 +189,7 @@ def evaluate_algorithm(
     with make_vector_env(
         config, count, seed=chosen, env=session.env, backend="sync", render_mode=mode
     ) as envs:
+
         def play(on_step: Any = None) -> Any:
             return run_episodes(
                 algorithm.policy, envs, num_episodes, device=algorithm.context.device,
@@ -197,7 +205,9 @@ def evaluate_algorithm(
     return {**summarize(evaluation), "checkpoint": None if source is None else str(source)}
 
 
-def predict(algorithm: Algorithm, obs: Obs, state: PolicyState | None, *, deterministic: bool) -> tuple[Any, Any]:
+def predict(
+    algorithm: Algorithm, obs: Obs, state: PolicyState | None, *, deterministic: bool
+) -> tuple[Any, Any]:
     """The env's action for one observation, or for a batch of them."""
     session, device = _session(algorithm), algorithm.context.device
     space = session.spec.observation_space
@@ -298,7 +308,9 @@ def _initialize(algorithm: Algorithm, checkpoint: Checkpoint) -> None:
     try:
         algorithm.load_state_dict(checkpoint.state, weights_only=True)
     except (RuntimeError, KeyError) as error:
-        raise CheckpointError(f"{checkpoint.path}: its weights do not fit this configuration: {error}") from None
+        raise CheckpointError(
+            f"{checkpoint.path}: its weights do not fit this configuration: {error}"
+        ) from None
 
 
 def _result(run: Run, trainer: Trainer) -> TrainResult:
@@ -318,9 +330,10 @@ def _result(run: Run, trainer: Trainer) -> TrainResult:
 def _batched(space: Any, obs: Obs) -> tuple[Obs, bool]:
     """The observation with a leading batch axis, and whether that axis had to be added."""
     if isinstance(space, spaces.Dict):
-        assert isinstance(obs, Mapping)
-        parts = {key: _batched(part, obs[key]) for key, part in space.spaces.items()}
-        return {key: array for key, (array, _) in parts.items()}, all(single for _, single in parts.values())
+        given = cast(Mapping[str, Any], obs)
+        arrays = {key: np.asarray(given[key]) for key in space.spaces}
+        is_single = all(arrays[key].ndim == len(part.shape or ()) for key, part in space.spaces.items())
+        return {key: array[None] if is_single else array for key, array in arrays.items()}, is_single
     array = np.asarray(obs)
     is_single = array.ndim == len(space.shape or ())
     return (array[None] if is_single else array), is_single

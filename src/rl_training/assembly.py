@@ -45,6 +45,7 @@ from rl_training.runtime.signals import stop_on_signals
 from rl_training.runtime.trainer import LoopSettings, Trainer
 from rl_training.types import Evaluation, Spec
 
+
 @dataclass(slots=True)
 class Session:
     """What an algorithm object remembers between lifecycle calls."""
@@ -65,7 +66,9 @@ class Session:
     """The generator behind `predict(deterministic=False)`."""
 
 
-def make_session(resolved: Resolved, env: Any, spec: Spec | None = None, device: str | None = None) -> Session:
+def make_session(
+    resolved: Resolved, env: Any, spec: Spec | None = None, device: str | None = None
+) -> Session:
     """Look at the env (unless its spec is known) and prepare what an algorithm is built from."""
     config = resolved.config
     target = resolve_device(device or config.device)

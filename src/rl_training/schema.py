@@ -51,7 +51,8 @@ ScheduleKind = Literal["constant", "linear", "cosine"]
 def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only, strict and self-validating section of a configuration."""
     settings = ConfigDict(extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
-    return _pydantic_dataclass(frozen=True, kw_only=True, config=settings)(cls)
+    validated: type[T] = _pydantic_dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[assignment]
+    return validated
 
 
 def field_docs(cls: type[Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ An algorithm knows nothing of environments, buffers, files or loops. Its lifecyc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -120,7 +120,9 @@ class Algorithm(ABC):
 
     # The public lifecycle. Each method is one late call into the layer that knows runs and environments.
 
-    def learn(self, total_timesteps: int | None = None, callbacks: Any = (), *, progress: bool = False) -> Self:
+    def learn(
+        self, total_timesteps: int | None = None, callbacks: Any = (), *, progress: bool = False
+    ) -> Self:
         """Train until `total_timesteps` (default: the config's) and write a run directory."""
         from rl_training import api
 
@@ -195,6 +197,22 @@ class OnPolicyAlgorithm(Algorithm):
         if not isinstance(batch, RolloutBatch):
             raise TypeError(f"an on-policy update needs a RolloutBatch, got {type(batch).__name__}")
         return batch
+
+
+def descend(
+    loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], max_grad_norm: float
+) -> Tensor:
+    """One clipped gradient step; a fused optimiser leaves its weights alone when the gradient is not finite.
+
+    The decision is made on the device (`found_inf` is how fused optimisers are told), so nothing is read
+    back. Returns the gradient's norm before clipping, which is where the trainer sees that it happened.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    optimizer.found_inf = (~norm.isfinite()).to(torch.float32)  # type: ignore[attr-defined]
+    optimizer.step()
+    return norm
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

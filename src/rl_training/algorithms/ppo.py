@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams
+from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams, descend
 from rl_training.functional.losses import ppo_loss
 from rl_training.policies.build import build_actor_critic
 from rl_training.registry import register_algorithm
@@ -44,6 +44,16 @@ class PPOConfig(OnPolicyHyperparams):
     target_kl: PositiveFloat | None = None
     """Stop the epochs of an iteration when the approximate KL divergence exceeds this; null: never."""
 
+    def problems(self, num_envs: int) -> list[str]:
+        """What is impossible in combination with the rest of the configuration."""
+        problems = super().problems(num_envs)
+        if not problems and self.normalize_advantages and self.num_steps * num_envs == self.num_minibatches:
+            problems.append(
+                "hyperparams.num_minibatches: minibatches of one sample cannot be normalised; use fewer, "
+                "or set hyperparams.normalize_advantages to false"
+            )
+        return problems
+
 
 @register_algorithm(
     "ppo",
@@ -65,7 +75,8 @@ class PPO(OnPolicyAlgorithm):
         ).to(context.device)
         self.parameters = list(self.policy.parameters())
         self.clip_coef = self.schedule(hp.clip_coef, hp.clip_coef_schedule, "clip_coef")
-        self.ent_coef = self.schedule(hp.ent_coef, hp.ent_coef_schedule, "ent_coef")
+        # A plain zero keeps the entropy out of the backward pass.
+        self.ent_coef = self.schedule(hp.ent_coef, hp.ent_coef_schedule, "ent_coef") if hp.ent_coef else 0.0
         learning_rate = self.schedule(hp.learning_rate, hp.learning_rate_schedule, "learning_rate")
         self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate, eps=hp.adam_eps, fused=True)
         self.optimizers["adam"] = self.optimizer
@@ -74,10 +85,7 @@ class PPO(OnPolicyAlgorithm):
     def update(self, batch: Batch) -> UpdateResult:
         """One gradient step on one minibatch."""
         losses = self.losses(self._rollout(batch))
-        self.optimizer.zero_grad(set_to_none=True)
-        losses["loss"].backward()
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.hyperparams.max_grad_norm)
-        self.optimizer.step()
+        grad_norm = descend(losses["loss"], self.optimizer, self.parameters, self.hyperparams.max_grad_norm)
         self.last_kl = losses["approx_kl"]
         metrics = {name: value.detach() for name, value in losses.items()}
         return UpdateResult({**metrics, "grad_norm": grad_norm})

@@ -82,8 +82,9 @@ class SyncBackend:
         self.envs = [make() for make in env_fns]
         self.owns_envs = owns_envs
         self.action_space = self.envs[0].action_space
-        self._steps = [strip_time_limit(env)[0].step for env in self.envs]
-        self._resets = [strip_time_limit(env)[0].reset for env in self.envs]
+        self._cores = [strip_time_limit(env)[0] for env in self.envs]
+        self._steps = [core.step for core in self._cores]
+        self._resets = [core.reset for core in self._cores]
         self._everyone = range(self.num_envs)
         self._seeds = [0] * self.num_envs
         self.obs = allocate(observation_space, self.num_envs)
@@ -132,7 +133,7 @@ class SyncBackend:
 
     def render(self) -> list[Any]:
         """One frame an env."""
-        return [render_env(env, self.env_id) for env in self.envs]
+        return [render_env(core, self.env_id) for core in self._cores]
 
     def close(self) -> None:
         """Close the envs, unless they are the user's own."""

@@ -221,14 +221,15 @@ def _check_step(env: Env, result: Any, report: Report) -> bool:
 
 
 def _check_reward(reward: Any, report: Report) -> None:
+    if isinstance(reward, np.ndarray) and reward.ndim:
+        report.error(f"step() returned a reward of shape {reward.shape}; it must be a single number")
+        return
     try:
         value = float(reward)
     except (TypeError, ValueError):
         report.error(f"step() returned the reward {reward!r}; it must be a number")
         return
-    if np.ndim(reward) != 0:
-        report.error(f"step() returned a reward of shape {np.shape(reward)}; it must be a single number")
-    elif not np.isfinite(value):
+    if not np.isfinite(value):
         report.error(f"step() returned the reward {value}; it must be finite")
 
 
@@ -291,8 +292,9 @@ def _compare(first: list[Any], second: list[Any], report: Report) -> None:
         if not _same(a, b):
             what = "reset(seed=…)" if t == 0 else f"step {t}"
             report.warning(
-                f"the same seed and actions gave something else the second time (from {what} on), so that runs "
-                "cannot be reproduced; reset() should call super().reset(seed=seed), and draws use self.np_random"
+                f"the same seed and actions gave something else the second time (from {what} on): "
+                "call super().reset(seed=seed) in reset() and draw from self.np_random, or runs with it "
+                "cannot be reproduced"
             )
             return
 

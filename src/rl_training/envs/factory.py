@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -53,12 +54,12 @@ def make_env(settings: EnvSettings, *, render_mode: str | None = None, env: EnvS
 
 def findings(settings: EnvSettings, env: EnvSource | None = None) -> list[str]:
     """What `check_env` has to say about the env as the configuration wraps it."""
-    return _examined(settings, None, env)[0].findings
+    return _examine(settings, None, env).report.findings
 
 
 def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     """Make one env, check it before anything is built on it, and say what it shows and takes."""
-    return _probe(settings, None, env)[0]
+    return _probe(settings, None, env).spec
 
 
 def make_vector_env(
@@ -74,8 +75,9 @@ def make_vector_env(
     name = backend or cfg.env.backend
     name = "sync" if name == "auto" else name  # the choice that never lowers the resume grade
     source = _source(num_envs, env)
-    spec, masked, limit = _probe(cfg, render_mode, source)
-    make = partial(_make_one, cfg, render_mode, source, masked)
+    seen = _probe(cfg, render_mode, source)
+    spec, limit = seen.spec, seen.time_limit
+    make = partial(_make_one, cfg, render_mode, source, seen.report.masked)
     owns_envs = not isinstance(source, gymnasium.Env)  # a ready-made one is closed by the user
     stepper: Backend
     if name == "sync":
@@ -86,7 +88,8 @@ def make_vector_env(
         stepper, limit = _native(cfg, num_envs, render_mode, source), None  # it keeps the time limit itself
     else:
         raise EnvError(f"unknown env backend {name!r}: use auto, sync, async or native")
-    vector = VectorEnv(stepper, spec, num_envs, seed=cfg.seed if seed is None else seed, time_limit=limit)
+    chosen = cfg.seed if seed is None else seed
+    vector = VectorEnv(stepper, spec, num_envs, seed=chosen, time_limit=limit, render_fps=seen.render_fps)
     if isinstance(source, gymnasium.Env):
         _in_use[source] = weakref.ref(vector)
     return vector
@@ -106,22 +109,31 @@ def _source(num_envs: int, env: EnvSource | None) -> EnvSource | None:
     return partial(gymnasium.make, env.spec, disable_env_checker=True)
 
 
-def _probe(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None) -> tuple[Spec, bool, int | None]:
-    """The spec, whether masks have to be moved into the observation, and the outermost time limit."""
-    report, spec, limit = _examined(cfg, render_mode, env)
-    if report.errors:
-        raise EnvError("\n  - ".join([f"env {cfg.env_id} cannot be trained on:", *report.errors]))
-    return spec, report.masked, limit
+@dataclass(frozen=True)
+class _Seen:
+    """What a look at one env tells: also the outermost time limit, which `VectorEnv` applies itself."""
+
+    report: Report
+    spec: Spec
+    time_limit: int | None
+    render_fps: float
 
 
-def _examined(
-    cfg: EnvSettings, render_mode: str | None, env: EnvSource | None
-) -> tuple[Report, Spec, int | None]:
+def _probe(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None) -> _Seen:
+    seen = _examine(cfg, render_mode, env)
+    if seen.report.errors:
+        raise EnvError("\n  - ".join([f"env {cfg.env_id} cannot be trained on:", *seen.report.errors]))
+    return seen
+
+
+def _examine(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None) -> _Seen:
     made = _make_wrapped(cfg, render_mode, env)
     try:
         report = examine(made)
         final = MaskInObservation(made) if report.masked and not report.errors else made
-        return report, Spec(final.observation_space, final.action_space), strip_time_limit(final)[1]
+        spec = Spec(final.observation_space, final.action_space)
+        fps = float((made.metadata or {}).get("render_fps") or 30.0)
+        return _Seen(report, spec, strip_time_limit(final)[1], fps)
     finally:
         if not isinstance(env, gymnasium.Env):  # a ready-made env stays the user's
             made.close()

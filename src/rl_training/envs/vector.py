@@ -37,11 +37,13 @@ class VectorEnv:
         *,
         seed: int,
         time_limit: int | None = None,
+        render_fps: float = 30.0,
     ) -> None:
         self.num_envs = num_envs
         self.spec = spec
         self.seed = seed
         self.backend = backend.name
+        self.render_fps = render_fps
         self._backend = backend
         self._limit = time_limit
         self._free_steps = 0

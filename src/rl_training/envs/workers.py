@@ -259,7 +259,7 @@ class _Worker:
     def __init__(self, env: Env, index: int, shared: SharedArrays, env_id: str) -> None:
         core = strip_time_limit(env)[0]
         self._step, self._reset = core.step, core.reset
-        self._render = partial(render_env, env, env_id)
+        self._render = partial(render_env, core, env_id)
         self._index = index
         self._obs, self._actions = shared.obs(), shared.array("actions")
         self._rewards = shared.array("rewards")

@@ -1,10 +1,10 @@
 """Checkpoints: safetensors and JSON behind a manifest of hashes, published by one rename. No code inside.
 
-    step_<n>/
-      manifest.json          format version, step, sha256 and size of every other file, and its own hash
-      state.json             counters and everything else that is not a tensor, by component
-      config.yaml spec.json  what is needed to rebuild the agent anywhere
-      <component>.safetensors
+step_<n>/
+  manifest.json          format version, step, sha256 and size of every other file, and its own hash
+  state.json             counters and everything else that is not a tensor, by component
+  config.yaml spec.json  what is needed to rebuild the agent anywhere
+  <component>.safetensors
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from safetensors.torch import save as save_tensors
 from rl_training.errors import CheckpointError
 from rl_training.experiment import state as trees
 from rl_training.experiment import yaml
-from rl_training.experiment.config import TrainConfig, resolve_layers, to_dict, Layer
+from rl_training.experiment.config import Layer, TrainConfig, resolve_layers, to_dict
 from rl_training.experiment.files import fsync_dir, to_json, write_durably
 from rl_training.experiment.spaces import spec_from_json, spec_to_json
 from rl_training.types import Spec

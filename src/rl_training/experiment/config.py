@@ -139,7 +139,9 @@ class TrainConfig:
 def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:
     """Validate hyperparameters given as a mapping (or not at all) for a direct construction."""
     if given is not None and not isinstance(given, Mapping):
-        raise ConfigError(f"hyperparams: expected {entry.cls.Hyperparams.__name__} or a mapping, got {given!r}")
+        raise ConfigError(
+            f"hyperparams: expected {entry.cls.Hyperparams.__name__} or a mapping, got {given!r}"
+        )
     values = {**(given or {}), **entry.fixed}
     problems = _section_problems(entry.cls.Hyperparams, values, ("hyperparams",), {})
     if problems:
@@ -202,14 +204,21 @@ def to_dict(cfg: Any) -> dict[str, Any]:
     return {f.name: _plain(getattr(cfg, f.name)) for f in dataclasses.fields(cfg)}
 
 
-def leaves(cls: type[Any], prefix: KeyPath = ()) -> Iterable[tuple[KeyPath, dataclasses.Field[Any], type[Any]]]:
+def leaves(
+    cls: type[Any], prefix: KeyPath = ()
+) -> Iterable[tuple[KeyPath, dataclasses.Field[Any], type[Any]]]:
     """Every field of a config class that is not itself a section: its path, field and owner."""
     for f in dataclasses.fields(cls):
-        section = f.default_factory
-        if isinstance(section, type) and dataclasses.is_dataclass(section):
+        if (section := _section(f)) is not None:
             yield from leaves(section, (*prefix, f.name))
         else:
             yield (*prefix, f.name), f, cls
+
+
+def _section(f: dataclasses.Field[Any]) -> type[Any] | None:
+    """The class of a field that is a section of its own."""
+    factory: Any = f.default_factory
+    return factory if isinstance(factory, type) and dataclasses.is_dataclass(factory) else None
 
 
 def preset_layers(name: str) -> list[Layer]:
@@ -227,11 +236,15 @@ def file_layers(path: Path, seen: tuple[Path, ...] = ()) -> list[Layer]:
     layers: list[Layer] = []
     if (preset := values.pop("preset", None)) is not None:
         if not isinstance(preset, str):
-            raise ConfigError(f"{path}:{document.lines[('preset',)]}: preset: expected a name, got {preset!r}")
+            raise ConfigError(
+                f"{path}:{document.lines[('preset',)]}: preset: expected a name, got {preset!r}"
+            )
         layers += preset_layers(preset)
     if (include := values.pop("include", None)) is not None:
         if not isinstance(include, str):
-            raise ConfigError(f"{path}:{document.lines[('include',)]}: include: expected a path, got {include!r}")
+            raise ConfigError(
+                f"{path}:{document.lines[('include',)]}: include: expected a path, got {include!r}"
+            )
         layers += file_layers(path.parent / include, (*seen, path.resolve()))
     return [*layers, Layer(str(path), values, document.lines)]
 
@@ -249,7 +262,9 @@ def _merge(
         else:
             target[key] = value
         line = layer.lines.get(path)
-        origins[path] = f"{layer.origin}:{line}" if line and not layer.origin.startswith("preset") else layer.origin
+        origins[path] = (
+            f"{layer.origin}:{line}" if line and not layer.origin.startswith("preset") else layer.origin
+        )
 
 
 def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainConfig:
@@ -264,7 +279,9 @@ def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainC
         except ConfigError as error:
             problems += [f"{_where(('algo',), origins)}algo: {p}" for p in error.problems]
     if not isinstance(hyperparams, Mapping):
-        problems.append(f"{_where(('hyperparams',), origins)}hyperparams: expected a mapping of keys to values")
+        problems.append(
+            f"{_where(('hyperparams',), origins)}hyperparams: expected a mapping of keys to values"
+        )
     elif entry is not None:
         for key, fixed in entry.fixed.items():
             if hyperparams.get(key, fixed) != fixed:
@@ -304,11 +321,8 @@ def _locate(cls: type[Any], location: Sequence[int | str]) -> tuple[type[Any], K
     path: list[str] = []
     for step in location:
         path.append(str(step))
-        sections = {
-            f.name: f.default_factory for f in dataclasses.fields(cls) if isinstance(f.default_factory, type)
-        }
-        section = sections.get(str(step))
-        if not (isinstance(section, type) and dataclasses.is_dataclass(section)):
+        section = next((_section(f) for f in dataclasses.fields(cls) if f.name == step), None)
+        if section is None:
             break
         if len(path) < len(location):
             cls = section

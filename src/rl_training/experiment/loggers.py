@@ -45,17 +45,17 @@ class TensorBoard:
     def __init__(self, directory: Path, purge_step: int | None = None) -> None:
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        self._writer = SummaryWriter(str(directory), purge_step=purge_step)  # type: ignore[no-untyped-call]
+        self._writer = SummaryWriter(str(directory), purge_step=purge_step)
 
     def write(self, row: Row) -> None:
         """Write every number of a row."""
         for name, value in row.items():
             if name != "global_step" and isinstance(value, int | float):
-                self._writer.add_scalar(name, value, row["global_step"])  # type: ignore[no-untyped-call]
+                self._writer.add_scalar(name, value, row["global_step"])
 
     def close(self) -> None:
         """Flush and close."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class WandB:
@@ -107,7 +107,7 @@ class RunLogger:
         """A finished evaluation, with every episode."""
         summary = summarize(evaluation)
         self._evaluations.write({"global_step": step, "elapsed_s": elapsed_s, **summary})
-        scalars = {"evaluation/return_mean": summary["return_mean"], "evaluation/length_mean": summary["length_mean"]}
+        scalars = {f"evaluation/{name}": summary[name] for name in ("return_mean", "length_mean")}
         for logger in self._others:
             logger.write({"global_step": step, **scalars})
 

@@ -8,6 +8,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +25,14 @@ from rl_training.experiment.metadata import (
     versions,
     write_metadata,
 )
-from rl_training.experiment.runs import CHECKPOINTS, CONFIG, is_checkpoint_dir, is_run_dir, make_run_dir
-from rl_training.experiment.runs import missing_path_message
+from rl_training.experiment.runs import (
+    CHECKPOINTS,
+    CONFIG,
+    is_checkpoint_dir,
+    is_run_dir,
+    make_run_dir,
+    missing_path_message,
+)
 from rl_training.types import Spec
 
 Status = Literal["running", "completed", "interrupted", "failed"]
@@ -80,7 +87,8 @@ class Run:
         ]
         if grade[0] == "exact" and changed:
             grade = ("numeric", f"same state, but another machine or software: {'; '.join(changed)}")
-        record = {"at_utc": _now(), "step": step, "command": raw_command(), "grade": grade[0], "reason": grade[1]}
+        record = {"at_utc": _now(), "step": step, "command": raw_command()}
+        record |= {"grade": grade[0], "reason": grade[1]}
         self.metadata["resumes"] = [*self.metadata.get("resumes", []), record]
         write_metadata(self.dir, self.metadata)
 
@@ -134,10 +142,9 @@ class Run:
     def _retain(self) -> None:
         """Keep the newest checkpoints and the best one."""
         steps = sorted(checkpoint_steps(self.dir))
-        keep = {self.dir / CHECKPOINTS / f"step_{step}" for step in steps[-self.config.checkpoint.keep_last :]}
-        keep |= {path for path in (self.best_checkpoint, self.latest_checkpoint) if path}
-        for step in steps:
-            path = self.dir / CHECKPOINTS / f"step_{step}"
+        paths = [self.dir / CHECKPOINTS / f"step_{step}" for step in steps]
+        keep = {*paths[-self.config.checkpoint.keep_last :], self.best_checkpoint, self.latest_checkpoint}
+        for path in paths:
             if path not in keep:
                 _remove(path)
 
@@ -148,7 +155,7 @@ def checkpoint_steps(run_dir: Path) -> list[int]:
     return [int(name) for name in names if name.isdigit()]
 
 
-def find_checkpoint(path: str | Path, which: Which = "best") -> Path:
+def find_checkpoint(path: str | PathLike[str], which: Which = "best") -> Path:
     """The checkpoint meant by a run directory or checkpoint path."""
     path = Path(path)
     if is_checkpoint_dir(path):

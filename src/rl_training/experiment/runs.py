@@ -28,7 +28,7 @@ class Named(Protocol):
 
 
 def make_run_dir(cfg: Named) -> Path:
-    """Create `<algo>__<env>__seed<seed>__<UTC time>`; runs that start in the same second get a number each."""
+    """Create `<algo>__<env>__seed<seed>__<UTC time>`; runs of the same second get a number each."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     base = f"{_safe(cfg.algo)}__{_safe(cfg.env_id)}__seed{cfg.seed}__{stamp}"
     parent = Path(cfg.output_dir)

@@ -69,4 +69,4 @@ def _bound(values: Any) -> Any:
 
 def _array(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     values = np.array([float(x) for x in (bound if isinstance(bound, list) else [bound])])
-    return np.broadcast_to(values, shape).astype(dtype) if values.size == 1 else values.reshape(shape).astype(dtype)
+    return (np.broadcast_to(values, shape) if values.size == 1 else values.reshape(shape)).astype(dtype)

@@ -104,7 +104,8 @@ class _Builder:
 
     def _scalar(self, node: yaml.Node) -> Any:
         line = node.start_mark.line + 1
-        if node.tag == "tag:yaml.org,2002:str" and node.style is None and _SCIENTIFIC.fullmatch(node.value):
+        is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        if is_plain and node.tag == "tag:yaml.org,2002:str" and _SCIENTIFIC.fullmatch(node.value):
             return float(node.value)  # YAML 1.1 reads 3e-4 as a string
         try:
             value = self._scalars.construct_object(node)

@@ -77,7 +77,7 @@ class ActorCritic(nn.Module):
         self,
         obs: TensorObs,
         actions: Tensor,
-        state: PolicyState | None = None,  # noqa: ARG002 - recurrent policies read it
+        state: PolicyState | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of `actions`, entropies and values, with gradients."""
         dist, values = self._forward(obs)
@@ -85,7 +85,7 @@ class ActorCritic(nn.Module):
             actions = actions.flatten(1)
         return dist.log_prob(actions), dist.entropy(), values
 
-    def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:  # noqa: ARG002
+    def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:
         """State values alone."""
         inputs, _ = self._inputs(obs)
         encoder = self.encoder if self.critic_encoder is None else self.critic_encoder

@@ -80,7 +80,7 @@ class MultiCategoricalHead(PolicyHead):
 class BernoulliHead(PolicyHead):
     """MultiBinary actions."""
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Bernoulli:  # noqa: ARG002
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Bernoulli:
         return Bernoulli(self.outputs(features))
 
 
@@ -91,14 +91,14 @@ class GaussianHead(PolicyHead):
         super().__init__(in_dim, out_dim)
         self.log_std = nn.Parameter(torch.full((out_dim,), float(log_std_init)))
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Distribution:  # noqa: ARG002
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Distribution:
         return DiagonalGaussian(self.outputs(features), self.log_std)
 
 
 class SquashedGaussianHead(GaussianHead):
     """Box actions that never leave the bounds: [-1, 1], rescaled for the env."""
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Distribution:  # noqa: ARG002
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Distribution:
         return SquashedGaussian(self.outputs(features), self.log_std)
 
 
@@ -118,8 +118,8 @@ class StateDependentHead(PolicyHead):
         self.feature_scale = 1.0 / math.sqrt(in_dim)
         self.period = sample_freq or _FOREVER
 
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> StateDependentGaussian:  # noqa: ARG002
-        scaled = features.detach().float()
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> StateDependentGaussian:
+        scaled = features.detach().float() * self.feature_scale
         return StateDependentGaussian(self.outputs(features), scaled, self.log_std.exp())
 
     def explore(

@@ -125,6 +125,8 @@ class Collector:
             before = perf_counter()
             result = envs.step(actions)
             env_seconds += perf_counter() - before
+            assert output.logprobs is not None  # an on-policy policy gives both
+            assert output.values is not None
             buffer.add(
                 None, output.actions, output.logprobs, result.rewards, output.values, result.terminated,
                 result.truncated,

@@ -39,8 +39,8 @@ class OnPolicyTrainer(Trainer):
         buffer.compute_returns_and_advantages(last_values, hp.gamma, hp.gae_lambda)
         results: list[UpdateResult] = []
         for _ in range(hp.update_epochs):
-            for batch in buffer.minibatches(hp.num_minibatches, self.shuffling):
-                results.append(self.algorithm.update(batch))
+            minibatches = buffer.minibatches(hp.num_minibatches, self.shuffling)
+            results.extend(self.algorithm.update(batch) for batch in minibatches)
             if not self.algorithm.after_epoch():
                 break
         self.note(results)

@@ -37,8 +37,8 @@ class ProgressCallback(Callback):
     def on_train_start(self, trainer: Trainer) -> None:
         """Show the bar."""
         total = trainer.settings.total_timesteps
-        fields = {"speed": "", "returns": ""}
-        self._task = self._progress.add_task("train", total=total, completed=trainer.global_step, **fields)
+        done = trainer.global_step
+        self._task = self._progress.add_task("train", total=total, completed=done, speed="", returns="")
         self._progress.start()
 
     def on_update(self, trainer: Trainer) -> None:

@@ -36,7 +36,7 @@ class RewardTransform:
         return s.scale == 1.0 and not s.normalize and s.clip is None
 
     def apply(self, rewards: Array, dones: Array) -> None:
-        """Transform a `[T, N]` block in place. Statistics are updated first, then used for the whole block."""
+        """Transform a `[T, N]` block in place; statistics are updated first, then used for all of it."""
         settings = self.settings
         if settings.scale != 1.0:
             rewards *= settings.scale

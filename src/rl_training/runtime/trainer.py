@@ -95,6 +95,7 @@ class Trainer(ABC):
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
 
+    @abstractmethod
     def build(self) -> None:
         """Create what the family needs beyond the shared parts."""
 

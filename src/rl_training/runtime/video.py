@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rl_training.errors import EnvError, MissingExtraError
 class VideoWriter:
     """Writes RGB frames to an mp4; use as a context manager."""
 
-    def __init__(self, path: str | Path, fps: float) -> None:
+    def __init__(self, path: str | PathLike[str], fps: float) -> None:
         try:
             import imageio_ffmpeg
         except ImportError:

@@ -1,0 +1,63 @@
+# Two commands on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test check lint types layers format test-full docs wheel bench clean
+
+help:  ## Show what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable ".[dev]"
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed  ## Train PPO on CartPole from the preset, evaluate the best checkpoint, write a report
+	@run=$$($(BIN)/axiomrl train --preset ppo/cartpole --output-dir runs/demo --json \
+		| $(BIN)/python -c "import json, sys; print(json.load(sys.stdin)['run_dir'])") && \
+	$(BIN)/axiomrl eval --checkpoint "$$run" --num-episodes 20 && \
+	$(BIN)/axiomrl report "$$run"
+
+test: check  ## Lint, types, layers and the test suite
+	$(BIN)/python -m pytest -n auto
+
+check: lint types layers  ## The static part alone
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+layers: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed-dev  ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-full: $(VENV)/.installed-dev  ## The test suite with the long learning runs
+	$(BIN)/python -m pytest -n auto --full
+
+docs: $(VENV)/.installed-dev  ## Build the documentation into docs/_build
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+wheel: $(VENV)/.installed-dev  ## Build the wheel into dist/
+	$(BIN)/python -m build --wheel
+
+bench: $(VENV)/.installed-dev  ## PPO's speed beside Stable-Baselines3
+	$(PIP) --editable ".[bench]"
+	$(BIN)/python benchmarks/ppo_cartpole.py
+
+clean:  ## Remove what building and testing leave behind
+	rm -rf build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,86 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+MINUS = "\u2212"
+
+
+def count(value: float) -> str:
+    """A whole number with separators: 100,096."""
+    return f"{int(value):,}".replace("-", MINUS)
+
+
+def number(value: float, decimals: int | None = None) -> str:
+    """A measurement with about four digits that mean something: 500.0, 21.86, 0.0057, 3.6e−7."""
+    size = abs(value)
+    if decimals is None and value and not 1e-4 <= size < 1e7:
+        mantissa, _, exponent = f"{value:.1e}".partition("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
+    if decimals is None:
+        decimals = decimals_of(value)
+    return f"{value:,.{decimals}f}".replace("-", MINUS)
+
+
+def decimals_of(value: float) -> int:
+    """How many decimals `number` shows."""
+    size = abs(value)
+    if not size:
+        return 0
+    return 1 if size >= 100 else 2 if size >= 1 else min(6, 1 - math.floor(math.log10(size)) + 1)
+
+
+def spread(mean: float, std: float) -> str:
+    """`453.2 ± 74.1`, both with the decimals of the mean."""
+    decimals = max(1, decimals_of(mean)) if abs(mean) < 1e7 else 0
+    return f"{number(mean, decimals)} ± {number(std, decimals)}"
+
+
+def compact(value: float) -> str:
+    """A tick label: 0, 20k, 1.5M."""
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{suffix}".replace("-", MINUS)
+    return f"{value:.4g}".replace("-", MINUS)
+
+
+def duration(seconds: float) -> str:
+    """`42.1 s`, `3 min 12 s`, `2 h 05 min`, `3 d 4 h`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds >= 0.1 or not seconds else "< 0.1 s"
+    if seconds < 3600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest:02d} s"
+    hours, rest = divmod(round(seconds / 60), 60)
+    if hours < 48:
+        return f"{hours} h {rest:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def percent(share: float) -> str:
+    """A share of the whole with one decimal."""
+    return "< 0.1 %" if 0 < share < 0.0005 else f"{share:.1%}".replace("%", " %")
+
+
+def size(num_bytes: float) -> str:
+    """Bytes in the unit that fits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(num_bytes) < 1024:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.1f} TiB"
+
+
+def ticks(low: float, high: float, at_most: int) -> list[float]:
+    """Round positions (steps of 1, 2, 2.5 or 5) from at or below `low` to at or above `high`."""
+    if not high > low:
+        low, high = (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
+    raw = (high - low) / max(1, at_most - 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):
+        step = factor * power
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        if last - first < at_most:
+            break
+    return [index * step for index in range(first, last + 1)]

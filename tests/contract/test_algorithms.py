@@ -1,0 +1,202 @@
+"""One suite for every registered algorithm: what a user may rely on whichever they pick."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rl_training
+from rl_training import registry
+from rl_training.errors import ConfigError
+from rl_training.experiment.checkpoint import read_checkpoint
+
+ALGORITHMS = sorted(registry.algorithms())
+ENV_OF_ACTIONS = {
+    "Discrete": "axiom/Identity-v0",
+    "MultiDiscrete": "axiom/MultiDiscrete-v0",
+    "MultiBinary": "axiom/MultiBinary-v0",
+    "Box": "axiom/IdentityBox-v0",
+}
+ENV_OF_OBSERVATIONS = {
+    "Dict": "axiom/DictObs-v0",
+    "image": "axiom/Image-v0",
+    "masked": "axiom/Masked-v0",
+}
+SMALL: dict[str, dict[str, Any]] = {"on-policy": {"num_steps": 16, "num_minibatches": 2, "update_epochs": 2}}
+TIMING = {"elapsed_s", "steps_per_second"}
+
+
+def settings(algo: str, env_id: str, output_dir: Path, **more: Any) -> dict[str, Any]:
+    base = {
+        "algo": algo,
+        "env_id": env_id,
+        "num_envs": 2,
+        "total_timesteps": 128,
+        "output_dir": str(output_dir),
+        "hyperparams": SMALL[registry.algorithm(algo).family],
+        "evaluation": {"every_steps": 64, "episodes": 2, "num_envs": 2},
+        "checkpoint": {"every_steps": 32},
+        "logging": {"every_steps": 32, "tensorboard": False},
+    }
+    return {**base, **more}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSONL file without what depends on the clock."""
+    parsed = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in TIMING and not k.startswith("time/")} for row in parsed]
+
+
+def assert_same_state(first: Any, second: Any, where: str = "") -> None:
+    assert type(first) is type(second), where
+    if isinstance(first, dict):
+        assert first.keys() == second.keys(), where
+        for key in first:
+            assert_same_state(first[key], second[key], f"{where}/{key}")
+    elif isinstance(first, list):
+        assert len(first) == len(second), where
+        for i, (a, b) in enumerate(zip(first, second, strict=True)):
+            assert_same_state(a, b, f"{where}/{i}")
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    elif isinstance(first, np.ndarray):
+        assert np.array_equal(first, second), where
+    else:
+        assert first == second, where
+
+
+def state_of(run_dir: Path, which: str = "latest") -> dict[str, Any]:
+    """Everything in a run's checkpoint apart from the clock."""
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    checkpoint = read_checkpoint(run_dir / metadata[f"{which}_checkpoint"])
+    return {name: part for name, part in checkpoint.state.items() if name != "clock"}
+
+
+def env_for(algo: str) -> str:
+    """A real env with observations that can be normalised and episodes that span iterations."""
+    return "CartPole-v1" if "Discrete" in registry.algorithm(algo).actions else "Pendulum-v1"
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_same_seed_same_run_and_another_seed_another(algo: str, tmp_path: Path) -> None:
+    first, again, other = (
+        rl_training.train(settings(algo, env_for(algo), tmp_path, seed=seed)).run_dir for seed in (3, 3, 4)
+    )
+    assert_same_state(state_of(first), state_of(again))
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        assert rows(first / name) == rows(again / name)
+        assert rows(first / name)
+    assert rows(first / "metrics.jsonl") != rows(other / "metrics.jsonl")
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize(
+    "options", [{}, {"normalize_obs": True, "normalize_reward": True}], ids=["raw", "normalised"]
+)
+def test_resume_equals_never_having_stopped(algo: str, options: dict[str, Any], tmp_path: Path) -> None:
+    config = settings(algo, env_for(algo), tmp_path, env=options)
+    whole = rl_training.train(config).run_dir
+
+    class StopInTheMiddle(rl_training.Callback):
+        def on_update(self, trainer: Any) -> None:
+            if trainer.global_step >= 64:
+                trainer.interrupt("the test")
+
+    stopped = rl_training.train(config, callbacks=[StopInTheMiddle()])
+    assert stopped.status == "interrupted"
+    assert stopped.metrics["global_step"] < 128
+    resumed = rl_training.resume(stopped.run_dir)
+
+    assert resumed.run_dir == stopped.run_dir
+    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
+    assert metadata["status"] == "completed"
+    assert metadata["resumes"][-1]["grade"] == "exact", metadata["resumes"]
+    expected, actual = state_of(whole), state_of(resumed.run_dir)
+    expected["callbacks"].pop("StopInTheMiddle", None)
+    actual["callbacks"].pop("StopInTheMiddle", None)
+    assert_same_state(expected, actual)
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        assert rows(whole / name) == rows(resumed.run_dir / name)
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_saving_and_evaluating_do_not_touch_training(algo: str, tmp_path: Path) -> None:
+    often = settings(algo, env_for(algo), tmp_path)
+    never = {**often, "checkpoint": {"every_steps": 0}, "evaluation": {"every_steps": 0}}
+    first, second = (state_of(rl_training.train(config).run_dir) for config in (often, never))
+    for component in ("policy", "optimizers", "generators", "envs"):
+        assert_same_state(first[component], second[component], component)
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_save_and_load_give_the_same_agent(algo: str, tmp_path: Path) -> None:
+    cls = registry.algorithm(algo).cls
+    agent = cls(settings(algo, env_for(algo), tmp_path)).learn()
+    agent.save(tmp_path / "agent")
+    again = cls.load(tmp_path / "agent")
+    space = agent.session.spec.observation_space
+    space.seed(0)
+    observations = np.stack([space.sample() for _ in range(20)])
+    expected, _ = agent.predict(observations)
+    actual, _ = again.predict(observations)
+    np.testing.assert_array_equal(expected, actual)
+    single, _ = again.predict(observations[0])
+    np.testing.assert_array_equal(single, expected[0])
+    assert agent.evaluate(num_episodes=3)["returns"] == again.evaluate(num_episodes=3)["returns"]
+    assert rl_training.resume(tmp_path / "agent", total_timesteps=256).metrics["global_step"] == 256
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id"),
+    [
+        (algo, env_id)
+        for algo in ALGORITHMS
+        for env_id in [
+            *(ENV_OF_ACTIONS[kind] for kind in registry.algorithm(algo).actions),
+            *(ENV_OF_OBSERVATIONS.values() if "Discrete" in registry.algorithm(algo).actions else ()),
+        ]
+    ],
+)
+def test_every_supported_space_trains_and_every_parameter_gets_a_gradient(
+    algo: str, env_id: str, tmp_path: Path
+) -> None:
+    agent = registry.algorithm(algo).cls(settings(algo, env_id, tmp_path, total_timesteps=64))
+    before = {name: value.clone() for name, value in agent.policy.state_dict().items()}
+    agent.learn()
+    unchanged = [name for name, value in agent.policy.named_parameters() if torch.equal(value, before[name])]
+    assert not unchanged
+    result = agent.evaluate(num_episodes=3)
+    assert len(result["returns"]) == 3
+    assert result["checkpoint"] is not None
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_unsupported_actions_are_refused_before_anything_is_built(algo: str, tmp_path: Path) -> None:
+    unsupported = set(ENV_OF_ACTIONS) - set(registry.algorithm(algo).actions)
+    for kind in unsupported:
+        with pytest.raises(ConfigError, match=f"does not support {kind} actions"):
+            rl_training.train(settings(algo, ENV_OF_ACTIONS[kind], tmp_path))
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_init_from_takes_the_weights_and_nothing_else(algo: str, tmp_path: Path) -> None:
+    source = rl_training.train(settings(algo, env_for(algo), tmp_path, seed=1))
+    seen: dict[str, Any] = {}
+
+    class Look(rl_training.Callback):
+        def on_train_start(self, trainer: Any) -> None:
+            seen["step"] = trainer.global_step
+            seen["policy"] = {k: v.clone() for k, v in trainer.algorithm.policy.state_dict().items()}
+            seen["optimizers"] = trainer.algorithm.state_dict()["optimizers"]
+
+    config = settings(algo, env_for(algo), tmp_path, seed=2)
+    rl_training.train(config, init_from=source.checkpoint_path, callbacks=[Look()])
+    assert seen["step"] == 0
+    assert all(not state for state in seen["optimizers"].values())
+    assert_same_state(seen["policy"], state_of(source.run_dir)["policy"])
