@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from rl_training import registry
 from rl_training.algorithms.base import Algorithm
-from rl_training.assembly import Session, execute, make_session, resolve_config
+from rl_training.assembly import Session, execute, make_session, resolve_config, separate_env
 from rl_training.envs import make_vector_env
 from rl_training.errors import AxiomError, CheckpointError, ConfigError
 from rl_training.experiment.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -61,7 +61,8 @@ def train(
     `overrides` are fields of the config or of the algorithm's hyperparameters; `preset` names a packaged
     preset to build on; `init_from` starts from the weights of a checkpoint.
     """
-    return start(resolve_config(config, overrides, env=env), env, callbacks, init_from, progress)
+    env, keywords = separate_env(env, overrides)
+    return start(resolve_config(config, keywords, env=env), env, callbacks, init_from, progress)
 
 
 def start(
@@ -141,7 +142,8 @@ def open_session(cls: type[Algorithm], config: Any, env: Any, overrides: Mapping
     if not ids:
         raise ConfigError(f"{cls.__name__} is not registered: decorate it with @register_algorithm")
     plain = [i for i in ids if not registry.algorithm(i).fixed]
-    resolved = resolve_config(config, overrides, (plain or ids)[0], env)
+    env, keywords = separate_env(env, overrides)
+    resolved = resolve_config(config, keywords, (plain or ids)[0], env)
     if resolved.config.algo not in ids:
         raise ConfigError(
             f"algo: {resolved.config.algo!r} is not {cls.__name__}, which is {' or '.join(ids)}"

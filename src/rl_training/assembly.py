@@ -15,6 +15,7 @@ import torch
 from rl_training import registry
 from rl_training.algorithms.base import Algorithm, Context
 from rl_training.envs import make_vector_env, probe
+from rl_training.envs.config import EnvConfig
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import (
@@ -112,6 +113,13 @@ def resolve_config(
     if env is not None:
         layers.insert(0, Layer("env", {"env_id": _env_name(env)}))
     return resolve_layers([*layers, keyword_layer(keywords, chosen)])
+
+
+def separate_env(env: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """`env=` is an env to train on, or (a mapping) the config's section of that name."""
+    if isinstance(env, Mapping | EnvConfig):
+        return None, {**keywords, "env": env}
+    return env, dict(keywords)
 
 
 def check_action_space(algo: str, spec: Spec) -> None:

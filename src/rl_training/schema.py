@@ -59,5 +59,8 @@ def field_docs(cls: type[Any]) -> dict[str, str]:
     """The documentation string of each field of a `config` dataclass."""
     if not is_dataclass(cls):
         raise TypeError(f"{cls!r} is not a config section")
-    documented = cls.__pydantic_fields__  # type: ignore[attr-defined]
-    return {f.name: (documented[f.name].description or "").strip() for f in fields(cls)}
+    docs = {f.name: "" for f in fields(cls)}
+    for owner in reversed(cls.__mro__):  # a class knows the strings of its own fields, not of inherited ones
+        for name, info in vars(owner).get("__pydantic_fields__", {}).items():
+            docs[name] = (info.description or docs[name]).strip()
+    return docs

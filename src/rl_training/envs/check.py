@@ -79,6 +79,12 @@ def _check_spaces(env: Env, report: Report) -> None:
         report.error(f"action_space is {action_space!r}, not a gymnasium Space")
     else:
         _check_action_space(action_space, report)
+        if isinstance(observation_space, spaces.Dict) and ACTION_MASK in observation_space.spaces:
+            shape, size = observation_space[ACTION_MASK].shape, mask_size(action_space)
+            if shape != (size,):
+                report.error(
+                    f"observation_space['{ACTION_MASK}'] has shape {shape}; {action_space} needs ({size},)"
+                )
 
 
 def _check_observation_space(space: Space, report: Report) -> None:
@@ -145,7 +151,7 @@ def _play(env: Env, report: Report) -> list[Any] | None:
     obs, info = started.value
     seen = [copy.deepcopy(obs)]
     for _ in range(STEPS):
-        action = _sample(actions, info)
+        action = _sample(actions, info if ACTION_MASK in info else obs)
         outcome = _attempt("step()", report, lambda action=action: env.step(action))
         if outcome is None or not _check_step(env, outcome.value, report):
             return None
@@ -169,12 +175,11 @@ def _attempt(call: str, report: Report, function: Any) -> _Returned | None:
         return None
 
 
-def _sample(space: Space, info: dict[str, Any]) -> Any:
-    """A random action that the mask, if any, allows."""
-    size = mask_size(space)
-    if size is None or ACTION_MASK not in info:
+def _sample(space: Space, source: Any) -> Any:
+    """A random action that the mask in `info` or in the observation, if any, allows."""
+    if mask_size(space) is None or not isinstance(source, dict) or ACTION_MASK not in source:
         return space.sample()
-    mask = flat_mask(info[ACTION_MASK])
+    mask = flat_mask(source[ACTION_MASK])
     if isinstance(space, spaces.MultiDiscrete):
         return space.sample(mask=tuple(split_mask(mask, space)))
     return space.sample(mask=mask)

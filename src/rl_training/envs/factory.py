@@ -54,12 +54,12 @@ def make_env(settings: EnvSettings, *, render_mode: str | None = None, env: EnvS
 
 def findings(settings: EnvSettings, env: EnvSource | None = None) -> list[str]:
     """What `check_env` has to say about the env as the configuration wraps it."""
-    return _examine(settings, None, env).report.findings
+    return _examine(settings, None, _source(1, env)).report.findings
 
 
 def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     """Make one env, check it before anything is built on it, and say what it shows and takes."""
-    return _probe(settings, None, env).spec
+    return _probe(settings, None, _source(1, env)).spec
 
 
 def make_vector_env(

@@ -7,12 +7,13 @@ Later values win and every value remembers where it came from. All mistakes are 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rl_training import registry
 from rl_training.envs.config import EnvConfig
@@ -30,6 +31,15 @@ from rl_training.schema import (
 )
 
 KeyPath = tuple[str, ...]
+
+
+def _device_name(value: Any) -> Any:
+    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", value):
+        raise ValueError(f"expected auto, cpu, cuda or cuda:N, got {value!r}")
+    return value
+
+
+DeviceName = Annotated[str, BeforeValidator(_device_name)]
 
 
 @config
@@ -100,7 +110,7 @@ class TrainConfig:
     """Envs stepped side by side."""
     output_dir: str = "runs"
     """Where the run directory is created."""
-    device: str = "auto"
+    device: DeviceName = "auto"
     """auto, cpu, cuda or cuda:N."""
     threads: PositiveInt = 1
     """CPU threads for torch; one is fastest for small networks."""
@@ -292,9 +302,22 @@ def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainC
                 )
         hyperparams = {**hyperparams, **entry.fixed}
         problems += _section_problems(entry.cls.Hyperparams, hyperparams, ("hyperparams",), origins)
+        problems += _combination_problems(entry.cls.Hyperparams, hyperparams, values, origins)
     if problems:
         raise ConfigError(problems)
     return TrainConfig(**values, hyperparams=dict(hyperparams))
+
+
+def _combination_problems(
+    cls: type[Any], hyperparams: Mapping[str, Any], values: Mapping[str, Any], origins: Mapping[KeyPath, str]
+) -> list[str]:
+    """What sound values do not allow together; nothing is said while one of them is wrong by itself."""
+    try:
+        num_envs = TypeAdapter(PositiveInt).validate_python(values.get("num_envs", TrainConfig.num_envs))
+        problems: list[str] = cls(**hyperparams).problems(num_envs)
+    except ValidationError:
+        return []
+    return [f"{_where(tuple(p.partition(':')[0].split('.')), origins)}{p}" for p in problems]
 
 
 def _section_problems(

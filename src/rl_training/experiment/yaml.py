@@ -60,7 +60,7 @@ def parse_value(text: str) -> Any:
     """One value as it would be read from a file: for the command line."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text
     return text if node is None else _Builder("command line").build(node, ())
 
@@ -68,6 +68,12 @@ def parse_value(text: str) -> Any:
 def dump(data: dict[str, Any]) -> str:
     """Write plain data in the order given."""
     return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+
+
+def dump_line(data: dict[str, Any]) -> str:
+    """Write one key and its value without a line break."""
+    text = yaml.safe_dump(data, default_flow_style=None, allow_unicode=True, width=float("inf"))
+    return str(text).rstrip("\n")
 
 
 class _Builder:

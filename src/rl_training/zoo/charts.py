@@ -64,7 +64,7 @@ def chart(
 ) -> str:
     """A line chart over environment steps, with hints under the pointer."""
     scale, y_at = _scale(lines, marks, y_ticks)
-    x_at = [x for x in ticks(0, scale.x_end, x_ticks) if x <= scale.x_end * 1.001]
+    x_at = [x for x in ticks(0, 0.97 * scale.x_end, x_ticks) if x <= scale.x_end]
     grid = "".join(f"M0 {_at(scale.y(y))}H{SPAN}" for y in y_at)
     whiskers = "".join(f"M{_at(scale.x(m.x))} {_at(scale.y(m.low))}V{_at(scale.y(m.high))}" for m in marks)
     paths = "".join(f'<path class="line {line.kind}" d="{_path(line.points, scale)}"/>' for line in lines)

@@ -13,9 +13,9 @@ def count(value: float) -> str:
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """A measurement with about four digits that mean something: 500.0, 21.86, 0.0057, 3.6e−7."""
+    """A measurement with about four digits that mean something: 1,975, 500.0, 21.86, 0.00567, 3.6e−7."""
     size = abs(value)
-    if decimals is None and value and not 1e-4 <= size < 1e7:
+    if decimals is None and value and not 1e-3 <= size < 1e7:
         mantissa, _, exponent = f"{value:.1e}".partition("e")
         return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
     if decimals is None:
@@ -28,7 +28,9 @@ def decimals_of(value: float) -> int:
     size = abs(value)
     if not size:
         return 0
-    return 1 if size >= 100 else 2 if size >= 1 else min(6, 1 - math.floor(math.log10(size)) + 1)
+    if size >= 1:
+        return 0 if size >= 1000 else 1 if size >= 100 else 2
+    return min(6, 2 - math.floor(math.log10(size)))
 
 
 def spread(mean: float, std: float) -> str:
@@ -74,8 +76,10 @@ def size(num_bytes: float) -> str:
 
 def ticks(low: float, high: float, at_most: int) -> list[float]:
     """Round positions (steps of 1, 2, 2.5 or 5) from at or below `low` to at or above `high`."""
-    if not high > low:
-        low, high = (low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1))
+    largest = max(abs(low), abs(high))
+    if high - low <= 1e-9 * largest or largest < 1e-200:  # one value: show it in the middle
+        margin = 0.5 * largest if largest > 1e-200 else 0.5
+        low, high = low - margin, high + margin
     raw = (high - low) / max(1, at_most - 1)
     power = 10.0 ** math.floor(math.log10(raw))
     for factor in (1, 2, 2.5, 5, 10, 20, 25, 50):

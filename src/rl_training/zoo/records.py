@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,13 +179,10 @@ def read_run(path: str | Path) -> RunRecord:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None for anything else."""
+    """A number one can draw, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+    return float(value) if abs(value) < 1e100 else None  # NaN is not below anything
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

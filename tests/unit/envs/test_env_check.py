@@ -113,6 +113,10 @@ NESTED = spaces.Dict({"a": spaces.Dict({"b": BOX})})
         ),
         (Scripted(step=step(info=MASK)), "error: step() gives info['action_mask'] but reset() does not"),
         (Scripted(reset=(ZERO, MASK)), "warning: step() gave no info['action_mask'] although reset() did"),
+        (
+            Scripted(observation_space=spaces.Dict({"obs": BOX, "action_mask": spaces.MultiBinary(3)})),
+            "error: observation_space['action_mask'] has shape (3,); Discrete(2) needs (2,)",
+        ),
         (Scripted(), "warning: no time limit is known"),
         (
             Unseeded(),
@@ -165,6 +169,18 @@ def test_all_errors_are_reported_before_step_one() -> None:
         probe(Settings("axiom/Fragile-v0", {"fault": "nan"}))
     with pytest.raises(EnvError, match="must be finite"):
         probe(Settings("axiom/Fragile-v0", {"fault": "nan_reward"}))
+
+
+def test_a_mask_in_the_observation_is_respected_by_the_check() -> None:
+    class Picky(Scripted):
+        def step(self, action: Any) -> Any:
+            assert action == 1
+            return super().step(action)
+
+    seen = {"obs": ZERO, "action_mask": np.array([0, 1], np.int8)}
+    space = spaces.Dict({"obs": BOX, "action_mask": spaces.MultiBinary(2)})
+    found = check_env(Picky((seen, {}), step(seen), observation_space=space))
+    assert [text for text in found if text.startswith("error")] == []
 
 
 def test_warnings_do_not_stop_training() -> None:

@@ -152,6 +152,8 @@ def test_a_ready_made_env_with_a_spec_is_copied_for_evaluation() -> None:
         evaluation.step(np.zeros(2, dtype=np.int64))
         assert env.unwrapped.target == target  # type: ignore[attr-defined]
         assert evaluation.spec.action_space == gymnasium.spaces.Discrete(6)
+        assert probe(Settings(), env).action_space == gymnasium.spaces.Discrete(6)
+        assert env.unwrapped.target == target  # type: ignore[attr-defined]
 
 
 def test_make_env_wraps_like_the_vector_env() -> None:

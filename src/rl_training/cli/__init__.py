@@ -1,0 +1,121 @@
+"""The command line: `axiomrl`, or `python -m rl_training.cli`. One small module a command.
+
+A command is a row in `COMMANDS` and a module that is imported only when the command is called:
+
+    add_arguments(parser: Parser) -> None     declares its arguments
+    run(args: argparse.Namespace) -> int      does the work and answers the exit code
+
+A module imports what is heavy inside `run`. `parser.overrides = True` lets unknown arguments through, as
+`args.extra`; `parser.details` is a function of the argument list whose answer is appended to the help.
+Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
+error (or, for `check-env`, a bad env), 2 bad input, 128 + n ended by signal n.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from rl_training import __version__
+from rl_training.errors import AxiomError, ConfigError, UnknownNameError
+
+COMMANDS = {
+    "train": ("train", "train an agent from a preset, a config file, or an algorithm and an env"),
+    "eval": ("evaluate", "play full episodes with a trained agent"),
+    "resume": ("resume", "go on with a run that was stopped, or train a finished one further"),
+    "report": ("report", "write a self-contained report.html of a run"),
+    "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
+    "list": ("listing", "list algorithms, presets and envs"),
+    "check-env": ("check_env", "say what is wrong with an env, in words"),
+    "doctor": ("doctor", "describe this installation and machine"),
+}
+
+EXAMPLES = """\
+examples:
+  axiomrl train --preset ppo/cartpole
+  axiomrl train --algo ppo --env-id CartPole-v1 --seed 3 --hyperparams.learning-rate 1e-3
+  axiomrl train --config my.yaml --num-envs 16 --output-dir runs
+  axiomrl eval --checkpoint runs/RUN --num-episodes 20
+  axiomrl resume --checkpoint runs/RUN --total-timesteps 200000
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; bad input is answered by a message and never by a traceback."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except AxiomError as error:
+        print(_explained(error), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, for example `head`, has seen enough
+        _silence_stdout()
+        return 141
+    except SystemExit as end:  # argparse, after printing help
+        return end.code if isinstance(end.code, int) else 0
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        return 1
+
+
+def overview() -> str:
+    """What `axiomrl --help` prints."""
+    rows = "\n".join(f"  {name:<11}{text}" for name, (_, text) in COMMANDS.items())
+    return (
+        "usage: axiomrl COMMAND [options]\n\n"
+        "Reinforcement learning in PyTorch that you can install, run, trust, reproduce and read.\n\n"
+        f"commands:\n{rows}\n\n"
+        "options:\n  -h, --help  show this, or with a command what it takes\n  --version   show the version\n\n"
+        f"{EXAMPLES}"
+    )
+
+
+def _dispatch(argv: list[str]) -> int:
+    match argv:
+        case []:
+            print(overview(), end="", file=sys.stderr)
+            return 2
+        case ["-h" | "--help", *_]:
+            print(overview(), end="")
+            return 0
+        case ["--version", *_]:
+            print(f"axiomrl {__version__}")
+            return 0
+        case [name, *rest] if name in COMMANDS:
+            return _run(name, rest)
+        case [name, *_]:
+            raise UnknownNameError("command", name, COMMANDS, "`axiomrl --help` shows all of them.")
+    raise AssertionError(argv)
+
+
+def _run(name: str, argv: list[str]) -> int:
+    from rl_training.cli.parser import Parser, normalized
+
+    module_name, help_text = COMMANDS[name]
+    argv = normalized(argv)
+    module = import_module(f"rl_training.cli.{module_name}")
+    parser = Parser(name, help_text, argv)
+    module.add_arguments(parser)
+    return int(module.run(parser.parse(argv)))
+
+
+def _explained(error: AxiomError) -> str:
+    """An error as one readable screen."""
+    if isinstance(error, ConfigError) and len(error.problems) > 1:
+        problems = "\n".join(f"  - {problem}" for problem in error.problems)
+        return f"error: {len(error.problems)} problems:\n{problems}"
+    return f"error: {error}"
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's last flush go nowhere."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

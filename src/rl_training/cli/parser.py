@@ -1,0 +1,130 @@
+"""What all commands share: how arguments are read, how mistakes in them are reported, what is imported first."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from rl_training.errors import AxiomError, ConfigError, nearest
+
+
+class UsageError(AxiomError):
+    """A command that was called in a way it does not understand."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse with errors that are raised, suggestions, and help that may depend on the other arguments."""
+
+    overrides: bool = False
+    details: Callable[[Sequence[str]], str] | None = None
+
+    def __init__(self, command: str, help_text: str, argv: Sequence[str] = ()) -> None:
+        super().__init__(
+            prog=f"axiomrl {command}",
+            description=f"{help_text[0].upper()}{help_text[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self._argv = argv
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The arguments; what the command leaves to the configuration is in `extra`."""
+        args, extra = self.parse_known_args(argv)
+        if extra and not self.overrides:
+            raise ConfigError(
+                [self.unknown(word) for word in extra if word.startswith("-")] or self._stray(extra)
+            )
+        args.extra, args.parser = extra, self
+        return args
+
+    def unknown(self, option: str, others: Sequence[str] = ()) -> str:
+        """What to say about an option that does not exist."""
+        option = option.partition("=")[0]
+        known = [*self.option_names(), *others]
+        last = option.lstrip("-").rpartition(".")[2]
+        same_ending = [name for name in known if name.lstrip("-").rpartition(".")[2] == last]
+        near = same_ending[0] if len(same_ending) == 1 else nearest(option, known)
+        advice = f"did you mean {near}?" if near else f"`{self.prog} --help` shows all of them"
+        return f"command line: {option}: unknown option; {advice}"
+
+    def option_names(self) -> list[str]:
+        """The long options of the command itself."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
+
+    def format_help(self) -> str:
+        """The help, with the details that depend on the other arguments."""
+        details = self.details(self._argv) if self.details is not None else ""
+        return super().format_help() + details
+
+    def error(self, message: str) -> NoReturn:
+        """Argparse's way to give up."""
+        raise UsageError(f"{message}\n`{self.prog} --help` shows how it is used.")
+
+    @staticmethod
+    def _stray(words: Sequence[str]) -> list[str]:
+        return [f"command line: {word!r}: unexpected argument" for word in words]
+
+
+def normalized(argv: Sequence[str]) -> list[str]:
+    """The arguments with options spelled with dashes, whichever way they were given."""
+    words: list[str] = []
+    for word in argv:
+        name, equals, value = word.partition("=")
+        words.append(f"{name.replace('_', '-')}{equals}{value}" if is_option(word) else word)
+    return words
+
+
+def is_option(word: str) -> bool:
+    """Is it the name of an option rather than a value? Numbers below zero are values."""
+    return word.startswith("--") and len(word) > 2
+
+
+def positive_int(text: str) -> int:
+    """A whole number from 1 up, also written 1e6 or 100_000."""
+    return _whole(text, 1)
+
+
+def non_negative_int(text: str) -> int:
+    """A whole number from 0 up."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        number = float(text)
+        if not number.is_integer() or number < least:
+            raise ValueError
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at least {least}, got {text!r}"
+        ) from None
+    return int(text) if text.replace("_", "").isdigit() else int(number)
+
+
+def add_import(parser: Parser) -> None:
+    """The option that makes a user's own envs, encoders and algorithms known."""
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        metavar="PKG",
+        action="append",
+        default=[],
+        help="import this module first, for the envs, encoders or algorithms it registers (repeatable)",
+    )
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import what the user named, also from the working directory."""
+    if names and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise  # it was found; what it imports was not
+            raise ConfigError(f"command line: --import {name}: no such module") from None

@@ -1,0 +1,80 @@
+"""`axiomrl resume`: go on in the same run directory."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rl_training.cli.output import add_json, reserved_stdout
+from rl_training.cli.parser import Parser, add_import, import_modules, positive_int
+from rl_training.cli.train import JSON_HELP, QUIET_HELP
+
+if TYPE_CHECKING:
+    from rl_training.runtime.callbacks import Callback
+
+
+def add_arguments(parser: Parser) -> None:
+    """Which run, how far, and how to report."""
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        metavar="RUN_OR_CHECKPOINT",
+        help="a run directory (its latest) or a checkpoint",
+    )
+    parser.add_argument(
+        "--total-timesteps",
+        type=positive_int,
+        metavar="N",
+        help="train to this step; default: the run's own total",
+    )
+    parser.add_argument(
+        "--extend-schedules",
+        action="store_true",
+        help="stretch learning-rate and other schedules to the new total",
+    )
+    add_import(parser)
+    add_json(parser, f"{JSON_HELP}; with `resumed` {{step, grade, reason}}")
+    parser.add_argument("--quiet", action="store_true", help=QUIET_HELP)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Continue, and say how exactly the run was picked up."""
+    from rl_training.cli.summary import finish
+    from rl_training.experiment.metadata import read_metadata
+
+    with reserved_stdout(args.json or args.quiet):
+        import_modules(args.imports)
+        from rl_training import api
+
+        result = api.resume(
+            args.checkpoint,
+            total_timesteps=args.total_timesteps,
+            extend_schedules=args.extend_schedules,
+            callbacks=() if args.quiet else [_announcement()],
+            progress=not args.quiet,
+        )
+    return finish(
+        result,
+        as_json=args.json,
+        quiet=args.quiet,
+        resumed=_how(read_metadata(result.run_dir)["resumes"][-1]),
+    )
+
+
+def _announcement() -> Callback:
+    """Says at the start what the resume gives: nobody should have to wait for the end to learn it."""
+    from rl_training.runtime.callbacks import Callback
+
+    class Announcement(Callback):
+        """Prints the grade of the resume on stderr."""
+
+        def on_train_start(self, trainer: Any) -> None:
+            how = _how(trainer.checkpoints.metadata["resumes"][-1])
+            print(f"resuming at step {how['step']:,}: {how['grade']}, {how['reason']}", file=sys.stderr)
+
+    return Announcement()
+
+
+def _how(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: record[key] for key in ("step", "grade", "reason")}

@@ -1,0 +1,64 @@
+"""The frame of every HTML report: one file that loads nothing, with the pieces its sections share."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import resources
+
+
+def page(title: str, body: str) -> str:
+    """A complete document. Its content policy forbids every load and every script but our own."""
+    style, script = _asset("report.css"), _asset("report.js")
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def section(title: str, content: str, *, summary: str | None = None, name: str = "") -> str:
+    """A titled card; with a `summary` it is folded until asked for."""
+    if summary is None:
+        return f'<section id="{name}"><h2>{escape(title)}</h2>{content}</section>'
+    head = f'<summary><h2>{escape(title)}</h2><span class="muted">{escape(summary)}</span></summary>'
+    return f'<section id="{name}"><details>{head}{content}</details></section>'
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Iterable[int] = ()) -> str:
+    """A table of cells that are HTML already."""
+    right = set(numeric)
+    kind = [' class="num"' if index in right else "" for index in range(len(columns))]
+    head = "".join(f"<th{kind[i]}>{escape(column)}</th>" for i, column in enumerate(columns)) + "<th></th>"
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind[i]}>{cell}</td>" for i, cell in enumerate(row)) + "<td></td></tr>" for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def pairs(title: str, items: Iterable[tuple[str, str]]) -> str:
+    """A titled list of names and values, both plain text."""
+    rows = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in items)
+    return f"<div><h3>{escape(title)}</h3><dl>{rows}</dl></div>"
+
+
+def command(label: str, text: str) -> str:
+    """A command to copy."""
+    button = '<button type="button" hidden>Copy</button>'
+    return f'<div class="command"><p>{escape(label)}</p><div><pre>{escape(text)}</pre>{button}</div></div>'
+
+
+def notice(title: str, lines: Sequence[str], tone: str = "") -> str:
+    """Something the reader must know before the figures."""
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<div class="notice {tone}"><b>{escape(title)}</b>{f"<ul>{items}</ul>" if items else ""}</div>'
+
+
+def _asset(name: str) -> str:
+    return (resources.files("rl_training") / "zoo" / "assets" / name).read_text("utf-8")
