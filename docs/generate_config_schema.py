@@ -19,7 +19,14 @@ from rl_training.schema import field_docs
 
 PAGE = Path(__file__).with_name("config-schema.md")
 BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
-NAMES = {bool: "true or false", int: "integer", float: "number", str: "text", type(None): "null", Any: "any value"}
+NAMES = {
+    bool: "true or false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    type(None): "null",
+    Any: "any value",
+}
 BOUNDS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
 

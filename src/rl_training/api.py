@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import numpy as np
+import gymnasium
 import torch
-from gymnasium import spaces
 
 from rl_training import registry
 from rl_training.algorithms.base import Algorithm
-from rl_training.assembly import Session, execute, make_session, resolve_config, separate_env
+from rl_training.assembly import (
+    Session,
+    make_session,
+    require_same_spaces,
+    resolve_config,
+    separate_env,
+)
 from rl_training.envs import make_vector_env
+from rl_training.envs.observations import batched
 from rl_training.errors import AxiomError, CheckpointError, ConfigError
+from rl_training.execution import execute
 from rl_training.experiment.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rl_training.experiment.config import Resolved
+from rl_training.experiment.config import Resolved, replace
 from rl_training.experiment.loggers import summarize
 from rl_training.experiment.run import Run, Which, find_checkpoint, run_of
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.evaluator import evaluate as run_episodes
+from rl_training.runtime.evaluator import evaluation_mode
 from rl_training.runtime.random import derive_seed
 from rl_training.runtime.trainer import Trainer
 from rl_training.runtime.video import VideoWriter
-from rl_training.types import ACTION_MASK, Obs, PolicyState
+from rl_training.types import Obs, PolicyState
 
 AlgorithmT = TypeVar("AlgorithmT", bound=Algorithm)
 StrPath = str | PathLike[str]
+Callbacks = Callback | Sequence[Callback]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ def train(
     config: Any = None,
     *,
     env: Any = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callbacks = (),
     init_from: StrPath | None = None,
     progress: bool = False,
     **overrides: Any,
@@ -68,7 +77,7 @@ def train(
 def start(
     resolved: Resolved,
     env: Any = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callbacks = (),
     init_from: StrPath | None = None,
     progress: bool = False,
 ) -> TrainResult:
@@ -76,10 +85,8 @@ def start(
     session = make_session(resolved, env)
     algorithm = _algorithm(session)
     if init_from is not None:
-        _initialize(algorithm, read_checkpoint(find_checkpoint(init_from)))
-    run = Run.create(session.config, session.spec, preset=session.preset)
-    trainer = execute(algorithm, session, run, callbacks=callbacks, progress=progress)
-    return _result(run, trainer)
+        _restore(algorithm, read_checkpoint(find_checkpoint(init_from)), weights_only=True)
+    return _begin(algorithm, session, callbacks, progress)
 
 
 def resume(
@@ -88,14 +95,14 @@ def resume(
     total_timesteps: int | None = None,
     extend_schedules: bool = False,
     env: Any = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callbacks = (),
     progress: bool = False,
 ) -> TrainResult:
     """Go on with a run from its latest checkpoint, or from the checkpoint given, in the same directory."""
     checkpoint = read_checkpoint(find_checkpoint(path, "latest"))
     session = _session_of(checkpoint, env, total_timesteps=total_timesteps)
     algorithm = _algorithm(session)
-    return _continue(algorithm, session, checkpoint, callbacks, progress, extend_schedules)
+    return _continue(algorithm, session, checkpoint, callbacks, progress, extend_schedules=extend_schedules)
 
 
 def evaluate(
@@ -127,9 +134,8 @@ def load(path: StrPath, env: Any = None, *, which: Which = "best", device: str =
     checkpoint = read_checkpoint(find_checkpoint(path, which))
     session = _session_of(checkpoint, env, device=device)
     algorithm = _algorithm(session)
-    algorithm.load_state_dict(checkpoint.state)
-    session.state, session.step = checkpoint.state, checkpoint.step
-    session.source = checkpoint.path
+    _restore(algorithm, checkpoint)
+    session.state, session.step, session.source = checkpoint.state, checkpoint.step, checkpoint.path
     return algorithm
 
 
@@ -155,19 +161,24 @@ def learn(
     algorithm: Algorithm,
     *,
     total_timesteps: int | None,
-    callbacks: Callback | Sequence[Callback],
+    callbacks: Callbacks,
     progress: bool,
 ) -> TrainResult:
-    """Train an algorithm object: a first call starts a run, later ones go on with it."""
+    """Train an algorithm object: a first call starts a run, later ones go on with it.
+
+    An agent that was loaded goes on from where it was saved, in a run of its own.
+    """
     session = _session(algorithm)
-    chosen = [callbacks] if isinstance(callbacks, Callback) else list(callbacks)
     if total_timesteps is not None:
-        session.config = dataclasses.replace(session.config, total_timesteps=total_timesteps)
+        session.config = replace(session.config, total_timesteps=total_timesteps)
     if session.run_dir is not None:
         checkpoint = read_checkpoint(find_checkpoint(session.run_dir, "latest"))
-        return _continue(algorithm, session, checkpoint, chosen, progress, extend_schedules=False)
-    run = Run.create(session.config, session.spec, preset=session.preset)
-    return _result(run, execute(algorithm, session, run, callbacks=chosen, progress=progress))
+        return _continue(algorithm, session, checkpoint, callbacks, progress)
+    if session.state is not None and "trainer" in session.state:
+        assert session.source is not None  # only what was loaded has a state before a run
+        loaded = Checkpoint(session.source, session.step, session.config, session.spec, session.state)
+        return _continue(algorithm, session, loaded, callbacks, progress, in_place=False)
+    return _begin(algorithm, session, callbacks, progress)
 
 
 def evaluate_algorithm(
@@ -179,18 +190,19 @@ def evaluate_algorithm(
     render: bool = False,
     video: StrPath | None = None,
 ) -> dict[str, Any]:
-    """Play full episodes in fresh envs; by default other episodes than those that picked the best checkpoint."""
+    """Play full episodes in fresh envs; by default not those that picked the best checkpoint."""
     if num_episodes < 1:
         raise ConfigError(f"num_episodes: must be at least 1, got {num_episodes}")
     session = _session(algorithm)
     config = session.config
-    watched = render or video is not None
-    count = 1 if watched else min(num_episodes, max(config.evaluation.num_envs, 1))
+    alone = render or video is not None or isinstance(session.env, gymnasium.Env)
+    count = 1 if alone else min(num_episodes, max(config.evaluation.num_envs, 1))
     mode = "human" if render else "rgb_array" if video is not None else None
     chosen = derive_seed(config.seed, "test") if seed is None else seed
     with make_vector_env(
         config, count, seed=chosen, env=session.env, backend="sync", render_mode=mode
     ) as envs:
+        require_same_spaces(session.spec, envs.spec, config.env_id)
 
         def play(on_step: Any = None) -> Any:
             return run_episodes(
@@ -203,8 +215,8 @@ def evaluate_algorithm(
                 evaluation = play(lambda e: writer.write(e.render()[0]))
         else:
             evaluation = play((lambda e: e.render()) if render else None)
-    source = session.source or (session.run_dir and find_checkpoint(session.run_dir, "latest"))
-    return {**summarize(evaluation), "checkpoint": None if source is None else str(source)}
+    source = None if session.source is None else str(session.source)
+    return {**summarize(evaluation), "checkpoint": source}
 
 
 def predict(
@@ -215,10 +227,8 @@ def predict(
     space = session.spec.observation_space
     if session.sampling is None:
         session.sampling = torch.Generator(device).manual_seed(derive_seed(session.config.seed, "predict"))
-    if isinstance(space, spaces.Dict) and not isinstance(obs, Mapping):
-        obs = _with_full_mask(space, np.asarray(obs))
-    batch, is_single = _batched(space, obs)
-    with torch.inference_mode():
+    batch, is_single = batched(space, obs)
+    with torch.inference_mode(), evaluation_mode(algorithm.policy):
         output = algorithm.policy.act(to_tensor(batch, device), state, deterministic, session.sampling)
         actions = algorithm.policy.env_actions(output.actions).cpu().numpy()
     return (actions[0] if is_single else actions), output.state
@@ -227,11 +237,12 @@ def predict(
 def save(algorithm: Algorithm, path: StrPath, *, include_buffer: bool) -> None:
     """Write a checkpoint of an algorithm object: after `learn` with all that is needed to go on."""
     session = _session(algorithm)
-    state = session.state or algorithm.state_dict()
+    state = {**(session.state or {}), **algorithm.state_dict()}
     if not include_buffer:
         state = {name: part for name, part in state.items() if name != "buffer"}
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(Path(path), state, config=session.config, spec=session.spec, step=session.step)
+    target = Path(path).absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(target, state, config=session.config, spec=session.spec, step=session.step)
 
 
 def load_as(cls: type[AlgorithmT], path: StrPath, *, env: Any, device: str) -> AlgorithmT:
@@ -261,55 +272,69 @@ def _session_of(
 ) -> Session:
     config = checkpoint.config
     if total_timesteps is not None:
-        config = dataclasses.replace(config, total_timesteps=total_timesteps)
-    if env is None and ":" in config.env_id:
-        module = config.env_id.partition(":")[0]
+        config = replace(config, total_timesteps=total_timesteps)
+    module = config.env_id.rpartition(":")[0]
+    if env is None and module and module not in sys.modules:
         raise CheckpointError(
-            f"{checkpoint.path}: its env {config.env_id!r} would import the module {module!r}, which a file must "
-            f"not decide; import it yourself and pass the env"
+            f"{checkpoint.path}: its env {config.env_id!r} would import the module {module!r}, which a file "
+            f"must not decide; import it yourself (on the command line: --import {module})"
         )
     return make_session(Resolved(config, {}), env, checkpoint.spec, device)
+
+
+def _begin(algorithm: Algorithm, session: Session, callbacks: Callbacks, progress: bool) -> TrainResult:
+    """Train from step 0 in a new run directory."""
+
+    def create() -> Run:
+        return Run.create(session.config, session.spec, preset=session.preset)
+
+    return _result(*execute(algorithm, session, create, callbacks=callbacks, progress=progress))
 
 
 def _continue(
     algorithm: Algorithm,
     session: Session,
     checkpoint: Checkpoint,
-    callbacks: Sequence[Callback],
+    callbacks: Callbacks,
     progress: bool,
-    extend_schedules: bool,
+    *,
+    extend_schedules: bool = False,
+    in_place: bool = True,
 ) -> TrainResult:
     """Train on from a checkpoint, in its run directory if it still lies in one, else in a new one."""
     if "trainer" not in checkpoint.state:
         raise CheckpointError(f"{checkpoint.path}: holds an agent but no training state; use --init-from")
-    run_dir = run_of(checkpoint.path)
+    run_dir = run_of(checkpoint.path) if in_place else None
     config = session.config
-    if run_dir is None:
-        run = Run.create(config, session.spec, preset=session.preset)
-    elif checkpoint.step >= config.total_timesteps:
+    if checkpoint.step >= config.total_timesteps:
         raise AxiomError(
-            f"{run_dir}: already at step {checkpoint.step} of {config.total_timesteps}; "
+            f"{run_dir or checkpoint.path}: already at step {checkpoint.step} of {config.total_timesteps}; "
             "give a larger total (--total-timesteps N) to train on"
         )
-    else:
-        run = Run.reopen(run_dir, config, session.spec, checkpoint.path)
-    trainer = execute(
-        algorithm,
-        session,
-        run,
-        callbacks=callbacks,
-        progress=progress,
-        state=checkpoint.state,
-        extend_schedules=extend_schedules,
+
+    def open_run() -> Run:
+        if run_dir is None:
+            return Run.create(config, session.spec, preset=session.preset)
+        return Run.reopen(run_dir, config, session.spec, checkpoint.path)
+
+    return _result(
+        *execute(
+            algorithm,
+            session,
+            open_run,
+            callbacks=callbacks,
+            progress=progress,
+            state=checkpoint.state,
+            extend_schedules=extend_schedules,
+        )
     )
-    return _result(run, trainer)
 
 
-def _initialize(algorithm: Algorithm, checkpoint: Checkpoint) -> None:
-    """Take the weights of a checkpoint and nothing else."""
+def _restore(algorithm: Algorithm, checkpoint: Checkpoint, *, weights_only: bool = False) -> None:
+    """Take over what a checkpoint holds, or its weights and nothing else."""
     try:
-        algorithm.load_state_dict(checkpoint.state, weights_only=True)
-    except (RuntimeError, KeyError) as error:
+        algorithm.load_state_dict(checkpoint.state, weights_only=weights_only)
+    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise CheckpointError(
             f"{checkpoint.path}: its weights do not fit this configuration: {error}"
         ) from None
@@ -327,22 +352,3 @@ def _result(run: Run, trainer: Trainer) -> TrainResult:
         stop_reason=trainer.stop_reason,
         algorithm=trainer.algorithm,
     )
-
-
-def _batched(space: Any, obs: Obs) -> tuple[Obs, bool]:
-    """The observation with a leading batch axis, and whether that axis had to be added."""
-    if isinstance(space, spaces.Dict):
-        given = cast(Mapping[str, Any], obs)
-        arrays = {key: np.asarray(given[key]) for key in space.spaces}
-        is_single = all(arrays[key].ndim == len(part.shape or ()) for key, part in space.spaces.items())
-        return {key: array[None] if is_single else array for key, array in arrays.items()}, is_single
-    array = np.asarray(obs)
-    is_single = array.ndim == len(space.shape or ())
-    return (array[None] if is_single else array), is_single
-
-
-def _with_full_mask(space: spaces.Dict, obs: Any) -> dict[str, Any]:
-    """A plain observation of an env whose mask comes by `info`: every action allowed unless told."""
-    mask = space.spaces[ACTION_MASK]
-    batch = obs.shape[: obs.ndim - len(space.spaces["obs"].shape or ())]
-    return {"obs": obs, ACTION_MASK: np.ones((*batch, *(mask.shape or ())), np.int8)}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -13,38 +12,25 @@ import gymnasium
 import torch
 
 from rl_training import registry
-from rl_training.algorithms.base import Algorithm, Context
-from rl_training.envs import make_vector_env, probe
+from rl_training.algorithms.base import Context
+from rl_training.envs import probe
 from rl_training.envs.config import EnvConfig
-from rl_training.envs.vector import VectorEnv
-from rl_training.errors import ConfigError
+from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.config import (
     Layer,
     Resolved,
     TrainConfig,
     file_layers,
     keyword_layer,
+    plain,
     preset_layers,
     resolve_layers,
     to_dict,
 )
-from rl_training.experiment.loggers import RunLogger
-from rl_training.experiment.run import Run
-from rl_training.runtime.callbacks import (
-    Callback,
-    CheckpointCallback,
-    EarlyStopping,
-    EvaluationCallback,
-    TimeBudget,
-)
-from rl_training.runtime.device import resolve_device, torch_settings
-from rl_training.runtime.evaluator import evaluate as run_episodes
+from rl_training.runtime.device import resolve_device
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
-from rl_training.runtime.progress import ProgressCallback
 from rl_training.runtime.random import derive_seed
-from rl_training.runtime.signals import stop_on_signals
-from rl_training.runtime.trainer import LoopSettings, Trainer
-from rl_training.types import Evaluation, Spec
+from rl_training.types import Spec
 
 
 @dataclass(slots=True)
@@ -59,7 +45,7 @@ class Session:
     run_dir: Path | None = None
     """The run that `learn` has written."""
     source: Path | None = None
-    """The checkpoint this agent was loaded from."""
+    """The checkpoint this agent was loaded from, or that `learn` ended with."""
     step: int = 0
     state: dict[str, Any] | None = None
     """The whole state of the run after `learn`, ready to be saved."""
@@ -101,7 +87,8 @@ def resolve_config(
             layers.append(Layer("config", to_dict(config)))
         case Mapping():
             layers += preset_layers(config["preset"]) if "preset" in config else []
-            layers.append(Layer("config", {key: value for key, value in config.items() if key != "preset"}))
+            given = {key: plain(value) for key, value in config.items() if key != "preset"}
+            layers.append(Layer("config", given))
         case str() | PathLike():
             layers += file_layers(Path(config))
         case _:
@@ -111,7 +98,8 @@ def resolve_config(
     if not named and algo is not None:
         layers.insert(0, Layer("algorithm class", {"algo": algo}))
     if env is not None:
-        layers.insert(0, Layer("env", {"env_id": _env_name(env)}))
+        one = {"num_envs": 1} if isinstance(env, gymnasium.Env) else {}
+        layers.insert(0, Layer("env", {"env_id": _env_name(env), **one}))
     return resolve_layers([*layers, keyword_layer(keywords, chosen)])
 
 
@@ -134,126 +122,14 @@ def check_action_space(algo: str, spec: Spec) -> None:
         )
 
 
-class EvaluationEnvs:
-    """The envs of evaluations during training: made at first use, the same episodes every time."""
-
-    def __init__(self, session: Session, algorithm: Algorithm) -> None:
-        self.session, self.algorithm = session, algorithm
-        self.seed = derive_seed(session.config.seed, "evaluation")
-        self._envs: VectorEnv | None = None
-
-    def __call__(self) -> Evaluation:
-        """Evaluate the current policy."""
-        settings = self.session.config.evaluation
-        if self._envs is None:
-            count = min(settings.num_envs, settings.episodes)
-            self._envs = make_vector_env(
-                self.session.config, count, seed=self.seed, env=self.session.env, backend="sync"
+def require_same_spaces(trained: Spec, offered: Spec, name: str) -> None:
+    """Refuse an env that is not what an agent was built for."""
+    for what in ("observation_space", "action_space"):
+        ours, theirs = getattr(trained, what), getattr(offered, what)
+        if ours != theirs:
+            raise EnvError(
+                f"env {name}: its {what.replace('_', ' ')} is {theirs}, the agent was built for {ours}"
             )
-        return run_episodes(
-            self.algorithm.policy,
-            self._envs,
-            settings.episodes,
-            device=self.algorithm.context.device,
-            deterministic=settings.deterministic,
-            seed=self.seed,
-        )
-
-    def close(self) -> None:
-        """Close the envs."""
-        if self._envs is not None:
-            self._envs.close()
-
-
-def standard_callbacks(config: TrainConfig) -> list[Callback]:
-    """The callbacks a configuration asks for. Stopping comes first, so that what is saved knows of it."""
-    callbacks: list[Callback] = []
-    stopping = config.stopping
-    if stopping.target_return is not None or stopping.patience is not None:
-        callbacks.append(
-            EarlyStopping(
-                target_return=stopping.target_return,
-                patience=stopping.patience,
-                min_delta=stopping.min_delta,
-            )
-        )
-    if stopping.max_seconds is not None:
-        callbacks.append(TimeBudget(stopping.max_seconds))
-    callbacks.append(EvaluationCallback(config.evaluation.every_steps))
-    callbacks.append(CheckpointCallback(config.checkpoint.every_steps))
-    return callbacks
-
-
-def execute(
-    algorithm: Algorithm,
-    session: Session,
-    run: Run,
-    *,
-    callbacks: Sequence[Callback] = (),
-    progress: bool = False,
-    state: Mapping[str, Any] | None = None,
-    extend_schedules: bool = False,
-) -> Trainer:
-    """Run a trainer from its start, or from `state`, to its end, and leave the run directory in order."""
-    config, device = session.config, algorithm.context.device
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(
-                torch_settings(device, threads=config.threads, deterministic=config.deterministic)
-            )
-            envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env))
-            evaluator = EvaluationEnvs(session, algorithm)
-            stack.callback(evaluator.close)
-            logger = _logger(run, config, None if state is None else state["trainer"]["global_step"])
-            stack.callback(logger.close)
-            trainer = _trainer_class(algorithm)(
-                algorithm, envs, loop_settings(config), metrics=logger, checkpoints=run, evaluator=evaluator,
-                callbacks=[*callbacks, *standard_callbacks(config), *([ProgressCallback()] if progress else [])],
-            )  # fmt: skip
-            run.on_save = lambda: {
-                "latest_metrics": dict(trainer.latest),
-                "resume_grade": dict(zip(("grade", "reason"), envs.resume_grade, strict=True)),
-            }
-            if state is not None:
-                run.record_resume(trainer.load_state_dict(state), trainer.global_step)
-            if extend_schedules:
-                trainer.horizon = config.total_timesteps
-            with stop_on_signals(trainer):
-                trainer.run()
-            session.run_dir, session.step, session.state = run.dir, trainer.global_step, trainer.state_dict()
-    except BaseException as error:
-        run.fail(error)
-        raise
-    run.finish("interrupted" if trainer.interrupted else "completed", trainer.stop_reason)
-    return trainer
-
-
-def loop_settings(config: TrainConfig) -> LoopSettings:
-    """What the loop needs of a configuration."""
-    return LoopSettings(
-        total_timesteps=config.total_timesteps,
-        seed=config.seed,
-        log_every=config.logging.every_steps,
-        on_nan=config.on_nan,
-        reward_scale=config.env.reward_scale,
-        normalize_reward=config.env.normalize_reward,
-        clip_reward=config.env.clip_reward,
-    )
-
-
-def _trainer_class(algorithm: Algorithm) -> type[Trainer]:
-    return Trainer.families[algorithm.family]
-
-
-def _logger(run: Run, config: TrainConfig, resume_step: int | None) -> RunLogger:
-    return RunLogger(
-        run.dir,
-        tensorboard=config.logging.tensorboard,
-        wandb=config.logging.wandb,
-        csv_export=config.logging.csv,
-        config=to_dict(config),
-        resume_step=resume_step,
-    )
 
 
 def _env_name(env: Any) -> str:

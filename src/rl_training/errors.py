@@ -28,7 +28,8 @@ class UnknownNameError(ConfigError):
             message += f"; did you mean {near!r}?"
         elif known:
             message += f"; known: {', '.join(known[:20])}{', …' if len(known) > 20 else ''}"
-        super().__init__(f"{message}{' ' + hint if hint else ''}")
+        stop = "" if near or not hint else "."
+        super().__init__(f"{message}{stop}{' ' + hint if hint else ''}")
 
 
 class EnvError(AxiomError):

@@ -7,11 +7,16 @@ documentation and the command line's help are generated from these strings.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import Field as DataclassField
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as _pydantic_dataclass
+
+from rl_training.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
@@ -52,7 +57,73 @@ def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only, strict and self-validating section of a configuration."""
     settings = ConfigDict(extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
     validated: type[T] = _pydantic_dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[assignment]
+    construct: Any = validated.__init__
+
+    @functools.wraps(construct)
+    def checked(self: Any, *args: Any, **values: Any) -> None:
+        try:
+            construct(self, *args, **values)
+        except ValidationError as error:
+            raise ConfigError(_problems(validated, error, ())) from None
+
+    validated.__init__ = checked  # type: ignore[method-assign]
     return validated
+
+
+def section_of(f: DataclassField[Any]) -> type[Any] | None:
+    """The class of a field that is a section of its own."""
+    factory: Any = f.default_factory
+    return factory if isinstance(factory, type) and is_dataclass(factory) else None
+
+
+def section_problems(cls: type[Any], values: Mapping[str, Any], at: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with a section, one line a mistake: its key path, and the nearest valid key or value."""
+    try:
+        TypeAdapter(cls).validate_python(dict(values))
+    except ConfigError:
+        return []  # relations between sections are judged once each of them is sound
+    except ValidationError as error:
+        return _problems(cls, error, at)
+    return []
+
+
+def _problems(cls: type[Any], error: ValidationError, at: tuple[str, ...]) -> list[str]:
+    problems: dict[tuple[str, ...], str] = {}  # a union reports each of its branches: the first is enough
+    for detail in error.errors(include_url=False):
+        section, key = _locate(cls, detail["loc"])
+        path = (*at, *key)
+        problems.setdefault(path, f"{'.'.join(path)}: {_describe(detail, section, key[-1])}")
+    return list(problems.values())
+
+
+def _locate(cls: type[Any], location: Sequence[int | str]) -> tuple[type[Any], tuple[str, ...]]:
+    """The section a validation error belongs to and its key path, without pydantic's inner steps."""
+    path: list[str] = []
+    for step in location:
+        path.append(str(step))
+        section = next((section_of(f) for f in fields(cls) if f.name == step), None)
+        if section is None:
+            break
+        if len(path) < len(location):
+            cls = section
+    return cls, tuple(path)
+
+
+def _describe(detail: Mapping[str, Any], section: type[Any], key: str) -> str:
+    """One validation error in words."""
+    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = [f.name for f in fields(section)]
+        near = nearest(key, known)
+        return "unknown key; " + (f"did you mean {near!r}?" if near else f"known keys: {', '.join(known)}")
+    if detail["type"] in ("missing", "missing_keyword_only_argument", "missing_argument"):
+        return "required, but not given"
+    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if detail["type"] == "literal_error":
+        near = nearest(str(detail["input"]), message.split("'")[1::2])
+        return f"expected {message}, got {detail['input']!r}" + (f"; did you mean {near!r}?" if near else "")
+    if not str(detail["msg"]).startswith("Value error"):
+        message = f"must be {message}"
+    return message if "got " in message else f"{message}, got {detail['input']!r}"
 
 
 def field_docs(cls: type[Any]) -> dict[str, str]:

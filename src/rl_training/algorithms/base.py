@@ -37,7 +37,7 @@ class Context:
 
 
 class Scheduled:
-    """A hyperparameter that changes over the run, held as a device tensor so that no update reads the host."""
+    """A hyperparameter that changes over the run, on the device so that no update reads the host."""
 
     def __init__(self, initial: float, kind: ScheduleKind, device: torch.device) -> None:
         self.initial, self.kind = initial, kind
@@ -164,7 +164,7 @@ class OnPolicyHyperparams:
     num_steps: PositiveInt = 128
     """Steps collected in each env before an update."""
     num_minibatches: PositiveInt = 4
-    """Minibatches an epoch; num_steps × num_envs must be divisible by it."""
+    """Minibatches an epoch; num_steps * num_envs must be divisible by it."""
     update_epochs: PositiveInt = 4
     """Passes over each rollout."""
     gamma: Fraction = 0.99
@@ -178,7 +178,7 @@ class OnPolicyHyperparams:
         if batch % self.num_minibatches:
             return [
                 f"hyperparams.num_minibatches: {self.num_minibatches} does not divide the batch of "
-                f"num_steps × num_envs = {self.num_steps} × {num_envs} = {batch}"
+                f"num_steps * num_envs = {self.num_steps} * {num_envs} = {batch}"
             ]
         return []
 
@@ -220,7 +220,8 @@ def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _load_optimizer_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict(
-        {"state": {int(index): values for index, values in state.items()}, "param_groups": groups}
-    )
+    saved = {int(index): values for index, values in state.items()}
+    groups = [dict(group) for group in optimizer.param_groups]
+    optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
+    for group, ours in zip(optimizer.param_groups, groups, strict=True):
+        group.update(ours)  # torch puts copies in their place, which schedules would no longer reach

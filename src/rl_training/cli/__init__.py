@@ -72,7 +72,7 @@ def overview() -> str:
         "usage: axiomrl COMMAND [options]\n\n"
         "Reinforcement learning in PyTorch that you can install, run, trust, reproduce and read.\n\n"
         f"commands:\n{rows}\n\n"
-        "options:\n  -h, --help  show this, or with a command what it takes\n  --version   show the version\n\n"
+        "options:\n  -h, --help  show this, or what a command takes\n  --version   show the version\n\n"
         f"{EXAMPLES}"
     )
 

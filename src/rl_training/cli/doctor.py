@@ -60,6 +60,10 @@ def _torch() -> dict[str, str]:
     except Exception as error:  # a broken installation is what this command is for
         problem = f"import failed: {type(error).__name__}: {' '.join(str(error).split())}"
         return {"torch": problem, "cuda": "unknown", "cudnn": "unknown", "devices": "unknown"}
+    return _describe(torch)
+
+
+def _describe(torch: Any) -> dict[str, str]:
     return {
         "torch": torch.__version__,
         "cuda": _attempt(lambda: torch.version.cuda or "not built in"),
@@ -75,8 +79,9 @@ def _devices(torch: Any) -> str:
 
 def _extra(extra: str, names: tuple[str, ...]) -> str:
     versions = {name: _version(name) for name in names}
-    if not all(versions.values()):
-        return f"not installed ({pip_install(extra)})"
+    if missing := [name for name, version in versions.items() if version is None]:
+        which = "" if len(missing) == len(names) else f": {', '.join(missing)}"
+        return f"not installed{which} ({pip_install(extra)})"
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 

@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     add_import(parser)
     add_json(
         parser,
-        "print one JSON object on stdout (return_mean, return_std, returns, lengths, num_episodes, checkpoint)",
+        "print a JSON object on stdout: return_mean, return_std, returns, lengths, num_episodes, checkpoint",
     )
 
 

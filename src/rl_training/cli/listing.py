@@ -87,7 +87,7 @@ def envs() -> list[Item]:
         gymnasium.register_envs(ale_py)
     items: list[Item] = []
     for spec in gymnasium.registry.values():
-        if callable(spec.entry_point) and spec.entry_point.__name__.startswith("_raise"):
+        if getattr(spec.entry_point, "__name__", "").startswith("_raise"):
             continue  # kept by Gymnasium only to say that it has been removed
         extra = extra_of(spec.id)
         needs_jax = spec.namespace in ("phys2d", "tabular") and find_spec("jax") is None

@@ -14,6 +14,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment import yaml
 from rl_training.experiment.config import KeyPath, TrainConfig, leaves
 from rl_training.registry import AlgorithmEntry
+from rl_training.schema import field_docs
 
 _WORDS = {bool: "BOOL", int: "INT", float: "NUMBER", str: "TEXT", NoneType: "null", dict: "MAPPING"}
 _NULL = ("null", "none", "~")
@@ -86,7 +87,7 @@ def config_options(entry: AlgorithmEntry | None = None) -> dict[str, Option]:
 
 
 def render_help(options: Sequence[Option], values: Mapping[KeyPath, tuple[Any, str]]) -> str:
-    """Options by section with type, doc and value; `values` are those given so far and where they come from."""
+    """Options by section with type, doc and default; `values` are those given so far, with their origins."""
     sections: dict[str, list[Option]] = {}
     for option in options:
         sections.setdefault(".".join(option.path[:-1]) or "run", []).append(option)
@@ -102,10 +103,10 @@ def render_help(options: Sequence[Option], values: Mapping[KeyPath, tuple[Any, s
 def _help_lines(option: Option, given: tuple[Any, str] | None, width: int) -> list[str]:
     default = "required" if option.default is REQUIRED else f"default: {_shown(option.default)}"
     note = default if given is None else f"{_shown(given[0])}, from {given[1]}; {default}"
-    head = f"  {option.name} {option.type_words}"
-    text = textwrap.wrap(f"{option.doc} [{note}]", max(width - 44, 30))
-    first = f"{head:<43} {text.pop(0)}" if len(head) < 43 else head
-    return [first, *(f"{'':<43} {line}" for line in text)]
+    head, column = f"  {option.name} {option.type_words}", 44 if width >= 100 else 8
+    text = textwrap.wrap(f"{option.doc} [{note}]", max(width - column, 30))
+    first = f"{head:<{column}}{text.pop(0)}" if len(head) < column else head
+    return [first, *(f"{'':<{column}}{line}" for line in text)]
 
 
 def _shown(value: Any) -> str:
@@ -121,11 +122,11 @@ def _shown(value: Any) -> str:
 
 
 def _option(path: KeyPath, field: dataclasses.Field[Any], owner: type[Any]) -> Option:
-    described = owner.__pydantic_fields__[field.name]  # type: ignore[attr-defined]
     default = field.default
     if callable(field.default_factory):
         default = field.default_factory()
-    return Option(path, described.annotation, default, " ".join((described.description or "").split()))
+    annotation = owner.__pydantic_fields__[field.name].annotation
+    return Option(path, annotation, default, " ".join(field_docs(owner)[field.name].split()))
 
 
 def _members(annotation: Any) -> list[Any]:

@@ -34,7 +34,8 @@ Values are written as in YAML: --hyperparams.learning-rate 1e-3  --network.hidde
 def add_selectors(parser: Parser) -> None:
     """What a configuration is built on, and the promise that any of its fields can be overridden."""
     command = parser.prog.rpartition(" ")[2]
-    parser.usage = f"{parser.prog} (--preset NAME | --config FILE | --algo ALGORITHM --env-id ENV) [options] [--FIELD VALUE ...]"
+    choice = "(--preset NAME | --config FILE | --algo ALGORITHM --env-id ENV)"
+    parser.usage = f"{parser.prog} {choice}\n{'':>{8 + len(parser.prog)}}[options] [--FIELD VALUE ...]"
     parser.add_argument(
         "--preset", metavar="NAME", help="a packaged preset; `axiomrl list presets` shows them"
     )
@@ -48,7 +49,7 @@ def resolve(args: argparse.Namespace) -> Resolved:
     """The configuration that the arguments describe, or every mistake in it."""
     import_modules(args.imports)
     layers = _sources(args)
-    algo, entry = _algorithm(layers, args)
+    entry = _entry(_algorithm(layers, args))
     values, problems = read_overrides(args.extra, args.parser, config_options(entry), _open(entry))
     if not layers and "algo" not in values and "env_id" not in values:
         raise ConfigError([*problems, NOTHING_CHOSEN])
@@ -122,10 +123,9 @@ def _sources(args: argparse.Namespace) -> list[Layer]:
     """The layers below the command line."""
     layers: list[Layer] = []
     problems: list[str] = []
-    for load, name in ((preset_layers, args.preset), (file_layers, args.config)):
+    for load, name in ((preset_layers, args.preset), (lambda path: file_layers(Path(path)), args.config)):
         try:
-            if name is not None:
-                layers += load(Path(name) if load is file_layers else name)
+            layers += [] if name is None else load(name)
         except ConfigError as error:
             problems += error.problems
     if problems:
@@ -133,17 +133,19 @@ def _sources(args: argparse.Namespace) -> list[Layer]:
     return layers
 
 
-def _algorithm(
-    layers: Sequence[Layer], args: argparse.Namespace
-) -> tuple[str | None, registry.AlgorithmEntry | None]:
-    """Which algorithm is meant, and its entry unless there is none of that name."""
+def _algorithm(layers: Sequence[Layer], args: argparse.Namespace) -> str | None:
+    """Which algorithm is meant, if any."""
     chosen, _ = read_overrides(args.extra, args.parser, config_options(), ("env_kwargs", "hyperparams"))
     named = [values["algo"] for values in (*(layer.values for layer in layers), chosen) if "algo" in values]
-    algo = named[-1] if named else None
+    return named[-1] if named and isinstance(named[-1], str) else None
+
+
+def _entry(algo: str | None) -> registry.AlgorithmEntry | None:
+    """Its entry; a name that does not exist is reported with everything else, by the validation."""
     try:
-        return algo, registry.algorithm(algo) if isinstance(algo, str) else None
+        return None if algo is None else registry.algorithm(algo)
     except ConfigError:
-        return algo, None  # reported with everything else, by the validation
+        return None
 
 
 def _open(entry: registry.AlgorithmEntry | None) -> tuple[str, ...]:
@@ -168,9 +170,8 @@ def _details(command: str, argv: Sequence[str]) -> str:
     args.extra, args.parser = extra, parser
     import_modules(args.imports)
     layers = _sources(args)
-    algo, entry = _algorithm(layers, args)
-    if algo is not None and entry is None:
-        registry.algorithm(algo)  # raises, naming the nearest
+    algo = _algorithm(layers, args)
+    entry = None if algo is None else registry.algorithm(algo)
     options = config_options(entry)
     if entry is None:
         common = [option for option in options.values() if len(option.path) == 1]

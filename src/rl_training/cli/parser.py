@@ -1,4 +1,4 @@
-"""What all commands share: how arguments are read, how mistakes in them are reported, what is imported first."""
+"""What all commands share: how arguments are read and mistakes reported, and what is imported first."""
 
 from __future__ import annotations
 
@@ -33,11 +33,15 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """The arguments; what the command leaves to the configuration is in `extra`."""
+        known = self.option_names()
+        unknown = [word for word in argv if is_option(word) and word.partition("=")[0] not in known]
+        if (
+            unknown and not self.overrides
+        ):  # before argparse complains of what is missing for that very reason
+            raise ConfigError([self.unknown(word) for word in unknown])
         args, extra = self.parse_known_args(argv)
         if extra and not self.overrides:
-            raise ConfigError(
-                [self.unknown(word) for word in extra if word.startswith("-")] or self._stray(extra)
-            )
+            raise ConfigError([f"command line: {word!r}: unexpected argument" for word in extra])
         args.extra, args.parser = extra, self
         return args
 
@@ -63,10 +67,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Argparse's way to give up."""
         raise UsageError(f"{message}\n`{self.prog} --help` shows how it is used.")
-
-    @staticmethod
-    def _stray(words: Sequence[str]) -> list[str]:
-        return [f"command line: {word!r}: unexpected argument" for word in words]
 
 
 def normalized(argv: Sequence[str]) -> list[str]:

@@ -52,17 +52,21 @@ def exit_code(status: str, stop_reason: str | None) -> int:
 def _print_summary(result: TrainResult, resumed: Mapping[str, Any] | None, *, to_stderr: bool) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    rows = _rows(result, resumed)
+    wide = 24 + max(len(value) for _, value in rows)  # paths must stay whole, to be copied
     console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+    console.width = max(console.width, wide)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for label, value in _rows(result, resumed):
-        table.add_row(label, value)
+    table.add_column()
+    for row in rows:
+        table.add_row(*map(Text, row))
     console.print(table)
     console.print("\n[bold]next[/]")
     for command in _next_commands(result):
-        console.print(f"  {command}", markup=False)
+        console.print(Text(f"  {command}"))
 
 
 def _rows(result: TrainResult, resumed: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -91,10 +95,12 @@ def _next_commands(result: TrainResult) -> list[str]:
     if result.status == "interrupted":
         return [f"axiomrl resume --checkpoint {run}", f"axiomrl eval --checkpoint {run}"]
     more = 2 * result.metrics["global_step"]
+    decays = any(schedule.kind != "constant" for schedule in result.algorithm.schedules.values())
+    extended = " --extend-schedules" if decays else ""  # beyond its end, a schedule has nothing left to give
     return [
         f"axiomrl eval --checkpoint {run} --num-episodes 20",
         f"axiomrl report {run}",
-        f"axiomrl resume --checkpoint {run} --total-timesteps {more}",
+        f"axiomrl resume --checkpoint {run} --total-timesteps {more}{extended}",
     ]
 
 

@@ -31,6 +31,7 @@ from rl_training.experiment.spaces import spec_from_json, spec_to_json
 from rl_training.types import Spec
 
 FORMAT_VERSION = 1
+_MAX_MANIFEST = 1 << 20
 MANIFEST, STATE, CONFIG, SPEC = "manifest.json", "state.json", "config.yaml", "spec.json"
 
 
@@ -48,7 +49,8 @@ class Checkpoint:
 def write_checkpoint(
     path: Path, state: Mapping[str, Any], *, config: TrainConfig, spec: Spec, step: int
 ) -> Path:
-    """Write a checkpoint aside, sync it, and publish it under `path` by one rename."""
+    """Write a checkpoint aside, sync and verify it, and publish it under `path` by one rename."""
+    _require_free(path)
     files: dict[str, bytes] = {}
     halves: dict[str, Any] = {}
     for component, tree in state.items():
@@ -67,6 +69,7 @@ def write_checkpoint(
         for name, data in files.items():  # the manifest comes last
             write_durably(aside / name, data)
         fsync_dir(aside)
+        verify_checkpoint(aside)
         _publish(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -89,42 +92,61 @@ def read_checkpoint(path: Path) -> Checkpoint:
         }
         state = {name: trees.join(half, tensors.get(name, {})) for name, half in halves.items()}
         spec = spec_from_json(json.loads(files[SPEC]))
-    except (ValueError, SafetensorError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError,
+            CheckpointError) as error:  # fmt: skip
         raise CheckpointError(f"{path}: cannot be understood: {error}") from None
     document = yaml.load_text(files[CONFIG].decode("utf-8", "replace"), str(path / CONFIG))
     config = resolve_layers([Layer(document.source, document.data, document.lines)]).config
     return Checkpoint(path, manifest["step"], config, spec, state)
 
 
+def verify_checkpoint(path: Path) -> None:
+    """Read every file of a checkpoint and compare it with the manifest."""
+    for name, entry in read_manifest(path)["files"].items():
+        _verified(path, name, entry)
+
+
 def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a checkpoint, verified against its own hash."""
     file = path / MANIFEST
     try:
-        manifest = json.loads(file.read_bytes())
-        claimed = manifest.pop("sha256")
-        version, files = manifest["format_version"], manifest["files"]
-        names = [str(name) for name in files]
-        step = int(manifest["step"])
+        if file.is_symlink() or file.stat().st_size > _MAX_MANIFEST:
+            raise CheckpointError(f"{file}: refused: a symbolic link, or too large for a manifest")
+        data = file.read_bytes()
+        manifest = json.loads(data)
+        manifest.pop("sha256")
+        rendered = _rendered(manifest)
+        version = manifest["format_version"]
     except FileNotFoundError:
         raise CheckpointError(f"{file}: not there; {path} is not a checkpoint") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{file}: damaged: {error!r}") from None
-    if claimed != _digest(_canonical(manifest)):
+    if data != rendered:  # every byte counts, the hash among them
         raise CheckpointError(f"{file}: damaged: its contents do not match its hash")
     if version != FORMAT_VERSION:
         raise CheckpointError(f"{file}: format version {version}, this release reads {FORMAT_VERSION}")
-    if bad := [name for name in names if Path(name).name != name or name.startswith(".")]:
+    step, files = manifest.get("step"), manifest.get("files")
+    if not isinstance(step, int) or not isinstance(files, dict):
+        raise CheckpointError(f"{file}: names no step or no files")
+    if bad := [name for name in files if not _is_plain(name)]:
         raise CheckpointError(f"{file}: refuses file name {bad[0]!r}")
-    return {**manifest, "step": step}
+    return dict(manifest)
+
+
+def _is_plain(name: str) -> bool:
+    """A file name that cannot lead anywhere else."""
+    return name.isprintable() and Path(name).name == name != "" and not name.startswith(".")
 
 
 def _manifest(files: Mapping[str, bytes], step: int) -> bytes:
-    manifest = {
-        "format_version": FORMAT_VERSION,
-        "step": step,
-        "files": {name: {"sha256": _digest(data), "bytes": len(data)} for name, data in files.items()},
-    }
-    return json.dumps({**manifest, "sha256": _digest(_canonical(manifest))}, indent=2).encode()
+    entries = {name: {"sha256": _digest(data), "bytes": len(data)} for name, data in files.items()}
+    return _rendered({"format_version": FORMAT_VERSION, "step": step, "files": entries})
+
+
+def _rendered(manifest: Mapping[str, Any]) -> bytes:
+    """The one way to write a manifest: with its own hash at the end."""
+    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({**manifest, "sha256": _digest(canonical)}, indent=2).encode()
 
 
 def _verified(path: Path, name: str, entry: Mapping[str, Any]) -> bytes:
@@ -139,28 +161,34 @@ def _verified(path: Path, name: str, entry: Mapping[str, Any]) -> bytes:
         data = file.read_bytes()
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from None
-    except (KeyError, TypeError):
+    except (LookupError, TypeError):
         raise CheckpointError(f"{path / MANIFEST}: damaged entry for {name}") from None
-    if _digest(data) != entry["sha256"]:
+    if _digest(data) != entry.get("sha256"):
         raise CheckpointError(f"{file}: damaged: its contents do not match the manifest's hash")
     return data
 
 
 def _publish(aside: Path, path: Path) -> None:
-    """Give the finished directory its name; one that exists already makes way first."""
+    """Give the finished directory its name; a checkpoint that has it already makes way first."""
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
     if path.exists():
-        old = path.with_name(f".{path.name}.{os.getpid()}.old")
         shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
+    try:
         os.rename(aside, path)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        os.rename(aside, path)
+    except OSError:
+        if old.exists():
+            os.rename(old, path)
+        raise
     fsync_dir(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _canonical(manifest: Mapping[str, Any]) -> bytes:
-    return json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+def _require_free(path: Path) -> None:
+    """Only a checkpoint may be replaced: a directory with anything else in it is somebody's data."""
+    is_empty_dir = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+    if os.path.lexists(path) and not is_empty_dir and not (path / MANIFEST).is_file():
+        raise CheckpointError(f"{path}: exists and is not a checkpoint; choose another name")
 
 
 def _digest(data: bytes) -> str:

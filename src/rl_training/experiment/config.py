@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from rl_training import registry
 from rl_training.envs.config import EnvConfig
@@ -23,11 +23,14 @@ from rl_training.experiment.presets import load_preset
 from rl_training.policies.config import NetworkConfig
 from rl_training.schema import (
     Bool,
+    Float,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     config,
+    section_of,
+    section_problems,
 )
 
 KeyPath = tuple[str, ...]
@@ -84,7 +87,7 @@ class LoggingConfig:
 class StoppingConfig:
     """Reasons to stop before the step budget is used up."""
 
-    target_return: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    target_return: Float | None = None
     """Stop when an evaluation's mean return reaches this."""
     patience: PositiveInt | None = None
     """Stop after this many evaluations without improvement."""
@@ -138,25 +141,36 @@ class TrainConfig:
     """Early stopping and budgets."""
 
     def __post_init__(self) -> None:
-        entry = registry.algorithm(self.algo)
-        given = self.hyperparams
-        if not isinstance(given, entry.cls.Hyperparams):
-            object.__setattr__(self, "hyperparams", _hyperparams(entry, given))
-        if problems := self.hyperparams.problems(self.num_envs):
+        object.__setattr__(self, "hyperparams", _hyperparams(registry.algorithm(self.algo), self.hyperparams))
+        problems = self.hyperparams.problems(self.num_envs)
+        for name in ("target_return", "patience"):
+            if getattr(self.stopping, name) is not None and not self.evaluation.every_steps:
+                problems.append(f"stopping.{name}: needs evaluations, but evaluation.every_steps is 0")
+        if problems:
             raise ConfigError(problems)
 
 
 def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:
-    """Validate hyperparameters given as a mapping (or not at all) for a direct construction."""
-    if given is not None and not isinstance(given, Mapping):
-        raise ConfigError(
-            f"hyperparams: expected {entry.cls.Hyperparams.__name__} or a mapping, got {given!r}"
-        )
-    values = {**(given or {}), **entry.fixed}
-    problems = _section_problems(entry.cls.Hyperparams, values, ("hyperparams",), {})
+    """Validate hyperparameters given as an object or a mapping (or not at all)."""
+    expected = entry.cls.Hyperparams
+    if given is not None and not isinstance(given, Mapping | expected):
+        raise ConfigError(f"hyperparams: expected {expected.__name__} or a mapping, got {given!r}")
+    values = to_dict(given) if isinstance(given, expected) else dict(given or {})
+    problems = _contradictions(entry, values)
+    problems += section_problems(expected, {**values, **entry.fixed}, ("hyperparams",))
     if problems:
         raise ConfigError(problems)
-    return entry.cls.Hyperparams(**values)
+    return given if isinstance(given, expected) else expected(**{**values, **entry.fixed})
+
+
+def _contradictions(entry: registry.AlgorithmEntry, values: Mapping[str, Any]) -> list[str]:
+    """What an algorithm id fixes and `values` denies."""
+    return [
+        f"hyperparams.{key}: {values[key]!r} contradicts the algorithm {entry.id!r}, "
+        f"which is defined by {key}: {fixed!r}"
+        for key, fixed in entry.fixed.items()
+        if values.get(key, fixed) != fixed
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +192,16 @@ class Resolved:
 
 
 def load_config(path: str | Path, **overrides: Any) -> TrainConfig:
-    """Read a config file, with `preset:` and `include:` resolved."""
-    return resolve_layers([*file_layers(Path(path)), Layer("keyword", overrides)]).config
+    """Read a config file, with `preset:` and `include:` resolved; keywords as in `train`."""
+    layers = file_layers(Path(path))
+    named = [overrides.get("algo"), *(layer.values.get("algo") for layer in reversed(layers))]
+    algo = next((name for name in named if isinstance(name, str)), None)
+    return resolve_layers([*layers, keyword_layer(overrides, algo)]).config
+
+
+def replace(cfg: TrainConfig, **changes: Any) -> TrainConfig:
+    """A copy with other values, judged like any other configuration."""
+    return resolve_layers([Layer("config", to_dict(cfg)), Layer("keyword", changes)]).config
 
 
 def resolve_layers(layers: Sequence[Layer]) -> Resolved:
@@ -195,8 +217,11 @@ def resolve_layers(layers: Sequence[Layer]) -> Resolved:
 def keyword_layer(keywords: Mapping[str, Any], algo: str | None) -> Layer:
     """Keywords as a layer: names of the config stay on top, the algorithm's own go to `hyperparams`."""
     top = {f.name for f in dataclasses.fields(TrainConfig)}
-    own = {f.name for f in dataclasses.fields(registry.algorithm(algo).cls.Hyperparams)} if algo else set()
     values: dict[str, Any] = {key: value for key, value in keywords.items() if key in top}
+    try:
+        own = {f.name for f in dataclasses.fields(registry.algorithm(algo).cls.Hyperparams)} if algo else set()
+    except ConfigError:  # an unknown algorithm is reported with its place when the layers are resolved
+        return Layer("keyword", {key: plain(value) for key, value in values.items()})
     unknown = [key for key in keywords if key not in top | own]
     if unknown:
         hints = {key: nearest(key, top | own) for key in unknown}
@@ -206,12 +231,12 @@ def keyword_layer(keywords: Mapping[str, Any], algo: str | None) -> Layer:
     if direct := {key: value for key, value in keywords.items() if key in own}:
         given = values.get("hyperparams") or {}
         values["hyperparams"] = {**(given if isinstance(given, Mapping) else to_dict(given)), **direct}
-    return Layer("keyword", {key: _plain(value) for key, value in values.items()})
+    return Layer("keyword", {key: plain(value) for key, value in values.items()})
 
 
 def to_dict(cfg: Any) -> dict[str, Any]:
     """A configuration as plain data, in the order of its fields, ready for YAML or JSON."""
-    return {f.name: _plain(getattr(cfg, f.name)) for f in dataclasses.fields(cfg)}
+    return {f.name: plain(getattr(cfg, f.name)) for f in dataclasses.fields(cfg)}
 
 
 def leaves(
@@ -219,16 +244,10 @@ def leaves(
 ) -> Iterable[tuple[KeyPath, dataclasses.Field[Any], type[Any]]]:
     """Every field of a config class that is not itself a section: its path, field and owner."""
     for f in dataclasses.fields(cls):
-        if (section := _section(f)) is not None:
+        if (section := section_of(f)) is not None:
             yield from leaves(section, (*prefix, f.name))
         else:
             yield (*prefix, f.name), f, cls
-
-
-def _section(f: dataclasses.Field[Any]) -> type[Any] | None:
-    """The class of a field that is a section of its own."""
-    factory: Any = f.default_factory
-    return factory if isinstance(factory, type) and dataclasses.is_dataclass(factory) else None
 
 
 def preset_layers(name: str) -> list[Layer]:
@@ -281,105 +300,53 @@ def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainC
     """Build the config, or report every mistake in it at once."""
     values = dict(values)
     hyperparams = values.pop("hyperparams", {})
-    problems = _section_problems(TrainConfig, values, (), origins)
+    problems = section_problems(TrainConfig, values)
     entry = None
     if isinstance(algo := values.get("algo"), str):
         try:
             entry = registry.algorithm(algo)
         except ConfigError as error:
-            problems += [f"{_where(('algo',), origins)}algo: {p}" for p in error.problems]
+            problems += [f"algo: {problem}" for problem in error.problems]
     if not isinstance(hyperparams, Mapping):
-        problems.append(
-            f"{_where(('hyperparams',), origins)}hyperparams: expected a mapping of keys to values"
-        )
+        problems.append("hyperparams: expected a mapping of keys to values")
     elif entry is not None:
-        for key, fixed in entry.fixed.items():
-            if hyperparams.get(key, fixed) != fixed:
-                path = ("hyperparams", key)
-                problems.append(
-                    f"{_where(path, origins)}hyperparams.{key}: {hyperparams[key]!r} contradicts the "
-                    f"algorithm {entry.id!r}, which is defined by {key}: {fixed!r}"
-                )
-        hyperparams = {**hyperparams, **entry.fixed}
-        problems += _section_problems(entry.cls.Hyperparams, hyperparams, ("hyperparams",), origins)
-        problems += _combination_problems(entry.cls.Hyperparams, hyperparams, values, origins)
-    if problems:
-        raise ConfigError(problems)
-    return TrainConfig(**values, hyperparams=dict(hyperparams))
+        problems += _hyperparam_problems(entry, hyperparams, values)
+    try:
+        if not problems:
+            return TrainConfig(**values, hyperparams=dict(hyperparams))
+    except ConfigError as error:
+        problems = error.problems
+    raise ConfigError([_where(problem, origins) + problem for problem in problems])
 
 
-def _combination_problems(
-    cls: type[Any], hyperparams: Mapping[str, Any], values: Mapping[str, Any], origins: Mapping[KeyPath, str]
+def _hyperparam_problems(
+    entry: registry.AlgorithmEntry, hyperparams: Mapping[str, Any], values: Mapping[str, Any]
 ) -> list[str]:
-    """What sound values do not allow together; nothing is said while one of them is wrong by itself."""
+    """What is wrong with the algorithm's own section or, if it is sound, with it and the rest together."""
+    fixed = {**hyperparams, **entry.fixed}
+    problems = _contradictions(entry, hyperparams)
+    problems += section_problems(entry.cls.Hyperparams, fixed, ("hyperparams",))
+    if problems:
+        return problems
     try:
         num_envs = TypeAdapter(PositiveInt).validate_python(values.get("num_envs", TrainConfig.num_envs))
-        problems: list[str] = cls(**hyperparams).problems(num_envs)
     except ValidationError:
         return []
-    return [f"{_where(tuple(p.partition(':')[0].split('.')), origins)}{p}" for p in problems]
+    return list(entry.cls.Hyperparams(**fixed).problems(num_envs))
 
 
-def _section_problems(
-    cls: type[Any], values: Mapping[str, Any], at: KeyPath, origins: Mapping[KeyPath, str]
-) -> list[str]:
-    """What is wrong with a section, one line a mistake, naming place, key and the nearest valid key."""
-    try:
-        TypeAdapter(cls).validate_python(dict(values))
-    except ConfigError:
-        return []  # relations between sections are judged once each of them is sound
-    except ValidationError as error:
-        problems: dict[KeyPath, str] = {}  # a union reports each of its branches: the first is enough
-        for detail in error.errors(include_url=False):
-            section, key = _locate(cls, detail["loc"])
-            path = (*at, *key)
-            message = f"{_where(path, origins)}{'.'.join(path)}: {_describe(detail, section, key[-1])}"
-            problems.setdefault(path, message)
-        return list(problems.values())
-    return []
-
-
-def _locate(cls: type[Any], location: Sequence[int | str]) -> tuple[type[Any], KeyPath]:
-    """The section a validation error belongs to and its key path, without pydantic's inner steps."""
-    path: list[str] = []
-    for step in location:
-        path.append(str(step))
-        section = next((_section(f) for f in dataclasses.fields(cls) if f.name == step), None)
-        if section is None:
-            break
-        if len(path) < len(location):
-            cls = section
-    return cls, tuple(path)
-
-
-def _describe(detail: Mapping[str, Any], section: type[Any], key: str) -> str:
-    """One validation error in words."""
-    if detail["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = [f.name for f in dataclasses.fields(section)]
-        near = nearest(key, known)
-        return "unknown key; " + (f"did you mean {near!r}?" if near else f"known keys: {', '.join(known)}")
-    if detail["type"] in ("missing", "missing_keyword_only_argument", "missing_argument"):
-        return "required, but not given"
-    message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    if detail["type"] == "literal_error":
-        message = f"expected {message}"
-        near = nearest(str(detail["input"]), [word.strip("' ") for word in message.split("'")[1::2]])
-        message += f"; did you mean {near!r}?" if near else ""
-    elif not str(detail["msg"]).startswith("Value error"):
-        message = f"must be {message}"
-    return message if "got " in message else f"{message}, got {detail['input']!r}"
-
-
-def _where(path: KeyPath, origins: Mapping[KeyPath, str]) -> str:
-    origin = origins.get(path)
+def _where(problem: str, origins: Mapping[KeyPath, str]) -> str:
+    """Where the key that a problem begins with was written, if it was."""
+    origin = origins.get(tuple(problem.partition(":")[0].split(".")))
     return f"{origin}: " if origin else ""
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as plain data: sections become mappings, tuples lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value)
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value

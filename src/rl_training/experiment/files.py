@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 import os
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,12 @@ def to_json(data: Any, *, indent: int | None = None) -> str:
 
 
 def _finite(data: Any) -> Any:
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
+    if isinstance(data, bool) or data is None or isinstance(data, str):
+        return data
+    if isinstance(data, numbers.Integral):
+        return int(data)
+    if isinstance(data, numbers.Real):  # NumPy's scalars too
+        return float(data) if math.isfinite(data) else None
     if isinstance(data, dict):
         return {str(key): _finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

@@ -138,12 +138,13 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSONL file; a last line torn by a crash is left out."""
     rows: list[dict[str, Any]] = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
             try:
                 row = json.loads(line)
             except ValueError:
                 break
-            rows.append(row)
+            if isinstance(row, dict):
+                rows.append(row)
     return rows
 
 

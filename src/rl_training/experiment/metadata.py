@@ -105,7 +105,9 @@ def raw_command() -> list[str]:
 
 
 def _git(*args: str) -> str:
-    result = subprocess.run(["git", *args], capture_output=True, text=True, timeout=5, check=True)
+    result = subprocess.run(
+        ["git", *args], capture_output=True, text=True, errors="replace", timeout=5, check=True
+    )
     return result.stdout.strip()
 
 

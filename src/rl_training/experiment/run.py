@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from os import PathLike
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 from rl_training.errors import CheckpointError
 from rl_training.experiment import yaml
-from rl_training.experiment.checkpoint import read_manifest, write_checkpoint
+from rl_training.experiment.checkpoint import read_manifest, verify_checkpoint, write_checkpoint
 from rl_training.experiment.config import TrainConfig, to_dict
 from rl_training.experiment.files import replace_atomically
 from rl_training.experiment.metadata import (
@@ -28,6 +29,7 @@ from rl_training.experiment.metadata import (
 from rl_training.experiment.runs import (
     CHECKPOINTS,
     CONFIG,
+    METADATA,
     is_checkpoint_dir,
     is_run_dir,
     make_run_dir,
@@ -61,18 +63,29 @@ class Run:
     def reopen(cls, run_dir: Path, config: TrainConfig, spec: Spec, checkpoint: Path) -> Run:
         """Go on in an existing run directory from one of its checkpoints; what came after that is dropped."""
         run = cls(run_dir, config, read_metadata(run_dir), spec)
-        run.metadata.update(status="running", ended_at_utc=None, stop_reason=None)
-        step = int(checkpoint.name.removeprefix("step_"))
-        for later in checkpoint_steps(run_dir):
-            if later > step:
-                _remove(run_dir / CHECKPOINTS / f"step_{later}")
-        run.metadata["latest_checkpoint"] = str(checkpoint.relative_to(run_dir))
-        best = run.best_checkpoint
-        if best is not None and not best.exists():
-            run.metadata["best_checkpoint"] = None
-        replace_atomically(run_dir / CONFIG, yaml.dump(to_dict(config)).encode())
-        write_metadata(run_dir, run.metadata)
+        try:
+            run._return_to(checkpoint)
+        except BaseException:
+            run.close()
+            raise
         return run
+
+    def _return_to(self, checkpoint: Path) -> None:
+        """Make a checkpoint the latest: first in the metadata, then by dropping what came after it."""
+        step: int = read_manifest(checkpoint)["step"]
+        later = [self.dir / CHECKPOINTS / f"step_{s}" for s in checkpoint_steps(self.dir) if s > step]
+        self.metadata.update(status="running", ended_at_utc=None, stop_reason=None)
+        self.metadata["latest_checkpoint"] = str(checkpoint.relative_to(self.dir))
+        best = self.best_checkpoint
+        if best is not None and (best in later or not best.exists()):
+            self.metadata["best_checkpoint"] = None
+        replace_atomically(self.dir / CONFIG, yaml.dump(to_dict(self.config)).encode())
+        write_metadata(self.dir, self.metadata)
+        self._saved_step = step
+        for path in later:
+            _remove(path)
+        for leftover in (self.dir / CHECKPOINTS).glob(".step_*"):  # of a process that was killed in a save
+            shutil.rmtree(leftover, ignore_errors=True)
 
     def record_resume(self, grade: tuple[str, str], step: int) -> None:
         """Note a resume and what it gave: `exact`, or less and why."""
@@ -126,8 +139,11 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Mark the run failed and keep the traceback beside it."""
         text = "".join(traceback.format_exception(error))
-        (self.dir / "traceback.txt").write_text(text, encoding="utf-8")
-        self.finish("failed", f"{type(error).__name__}: {error}")
+        try:
+            (self.dir / "traceback.txt").write_text(text, encoding="utf-8")
+            self.finish("failed", f"{type(error).__name__}: {error}")
+        except OSError:
+            self.close()  # a full disk, say: the error that brought us here matters more
 
     def close(self) -> None:
         """Give up the lock."""
@@ -163,13 +179,21 @@ def find_checkpoint(path: str | PathLike[str], which: Which = "best") -> Path:
     if not is_run_dir(path):
         raise CheckpointError(missing_path_message(path))
     metadata = read_metadata(path)
-    order = ["best_checkpoint", "latest_checkpoint"] if which == "best" else ["latest_checkpoint"]
-    for key in order:
-        relative = metadata.get(key)
-        if isinstance(relative, str) and _inside(path, relative):
-            read_manifest(path / relative)
-            return path / relative
-    raise CheckpointError(f"{path}: this run has not saved a checkpoint yet")
+    keys = ["best_checkpoint", "latest_checkpoint"] if which == "best" else ["latest_checkpoint"]
+    pointed = [path / str(metadata[key]) for key in keys if metadata.get(key)]
+    newest = [path / CHECKPOINTS / f"step_{step}" for step in sorted(checkpoint_steps(path), reverse=True)]
+    damage: list[str] = []
+    for candidate in dict.fromkeys([*pointed, *newest]):
+        try:
+            _require_inside(path, candidate)
+            verify_checkpoint(candidate)
+        except CheckpointError as error:
+            damage.append(str(error))
+            continue
+        if damage:
+            warnings.warn(f"{'; '.join(damage)}. Using {candidate} instead.", stacklevel=2)
+        return candidate
+    raise CheckpointError("\n".join(damage) or f"{path}: this run has not saved a checkpoint yet")
 
 
 def run_of(checkpoint: Path) -> Path | None:
@@ -181,13 +205,15 @@ def run_of(checkpoint: Path) -> Path | None:
 def _remove(checkpoint: Path) -> None:
     """Delete a checkpoint under another name first, so that a reader never meets half of one."""
     doomed = checkpoint.with_name(f".{checkpoint.name}.old")
+    shutil.rmtree(doomed, ignore_errors=True)
     os.rename(checkpoint, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _inside(run_dir: Path, relative: str) -> bool:
+def _require_inside(run_dir: Path, checkpoint: Path) -> None:
     """Names from files never lead outside the run directory."""
-    return (run_dir / relative).resolve().is_relative_to(run_dir.resolve())
+    if not checkpoint.resolve().is_relative_to(run_dir.resolve()):
+        raise CheckpointError(f"{run_dir / METADATA}: names a checkpoint outside the run: {checkpoint}")
 
 
 def _lock(run_dir: Path) -> int | None:

@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from rl_training.errors import CheckpointError, nearest
+from rl_training.errors import CheckpointError, ConfigError, nearest
 
 CONFIG, METADATA, METRICS, EVALUATIONS, CHECKPOINTS = (
     "config.yaml", "metadata.json", "metrics.jsonl", "evaluations.jsonl", "checkpoints",
 )  # fmt: skip
+
+
+_MAX_NAME = 80  # file systems take 255 bytes for the whole
 
 
 class Named(Protocol):
@@ -31,16 +34,19 @@ def make_run_dir(cfg: Named) -> Path:
     """Create `<algo>__<env>__seed<seed>__<UTC time>`; runs of the same second get a number each."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     base = f"{_safe(cfg.algo)}__{_safe(cfg.env_id)}__seed{cfg.seed}__{stamp}"
-    parent = Path(cfg.output_dir)
-    parent.mkdir(parents=True, exist_ok=True)
-    for attempt in range(1, 10_000):
-        path = parent / (base if attempt == 1 else f"{base}-{attempt}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        (path / CHECKPOINTS).mkdir()
-        return path
+    parent = Path(cfg.output_dir).expanduser()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 10_000):
+            path = parent / (base if attempt == 1 else f"{base}-{attempt}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            (path / CHECKPOINTS).mkdir()
+            return path
+    except OSError as error:
+        raise ConfigError(f"output_dir: cannot create a run in {parent}: {error.strerror}") from None
     raise CheckpointError(f"{parent}: no free name for {base}")
 
 
@@ -65,4 +71,4 @@ def missing_path_message(path: Path) -> str:
 
 def _safe(name: str) -> str:
     """A name without anything that a file system or a shell could take for something else."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "unnamed"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_MAX_NAME] or "unnamed"

@@ -33,9 +33,10 @@ def _to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
         case spaces.Discrete():
             return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
         case spaces.MultiDiscrete():
-            return {"type": "MultiDiscrete", "nvec": space.nvec.tolist()}
+            counts = {"nvec": space.nvec.tolist(), "start": space.start.tolist()}
+            return {"type": "MultiDiscrete", "dtype": str(space.dtype), **counts}
         case spaces.MultiBinary():
-            return {"type": "MultiBinary", "shape": list(space.shape)}
+            return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
         case spaces.Dict():
             return {"type": "Dict", "spaces": {key: _to_json(part) for key, part in space.spaces.items()}}
     raise CheckpointError(f"a {type(space).__name__} space cannot be stored")
@@ -50,23 +51,26 @@ def _from_json(data: dict[str, Any]) -> gymnasium.Space[Any]:
         case "Discrete":
             return spaces.Discrete(data["n"], start=data["start"])
         case "MultiDiscrete":
-            return spaces.MultiDiscrete(np.array(data["nvec"]))
+            dtype = np.dtype(data["dtype"])
+            return spaces.MultiDiscrete(np.array(data["nvec"]), dtype.type, start=np.array(data["start"]))
         case "MultiBinary":
-            return spaces.MultiBinary(data["shape"])
+            return spaces.MultiBinary(data["n"])
         case "Dict":
-            return spaces.Dict({key: _from_json(part) for key, part in data["spaces"].items()})
+            # As pairs: Gymnasium would sort a mapping, and the order is the order of the network's inputs.
+            return spaces.Dict([(key, _from_json(part)) for key, part in data["spaces"].items()])
     raise ValueError(f"unknown space {data['type']!r}")
 
 
 def _bound(values: Any) -> Any:
     """A bound as one number where it is the same everywhere (as in images), else as a list; ±inf as text."""
-    flat = np.asarray(values, np.float64).reshape(-1)
+    flat = np.asarray(values).reshape(-1)
     if flat.size and (flat == flat[0]).all():
         flat = flat[:1]
-    numbers = [float(x) if np.isfinite(x) else str(x) for x in flat]
+    numbers = [x if np.isfinite(x) else str(x) for x in flat.tolist()]
     return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _array(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    values = np.array([float(x) for x in (bound if isinstance(bound, list) else [bound])])
-    return (np.broadcast_to(values, shape) if values.size == 1 else values.reshape(shape)).astype(dtype)
+    numbers = bound if isinstance(bound, list) else [bound]
+    values = np.array([float(x) if isinstance(x, str) else x for x in numbers], dtype)
+    return np.full(shape, values[0]) if values.size == 1 else values.reshape(shape)

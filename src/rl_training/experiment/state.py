@@ -30,7 +30,7 @@ def join(half: Any, tensors: Mapping[str, Tensor]) -> Any:
         for marker in (TENSOR, ARRAY):
             if set(half) == {marker}:
                 name = half[marker]
-                if name not in tensors:
+                if not isinstance(name, str) or name not in tensors:
                     raise CheckpointError(f"tensor {name!r} is named but not stored")
                 return tensors[name] if marker == TENSOR else tensors[name].numpy()
         return {key: join(value, tensors) for key, value in half.items()}
@@ -42,20 +42,31 @@ def join(half: Any, tensors: Mapping[str, Tensor]) -> Any:
 def _split(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, Tensor):
         # A copy of its own: safetensors refuses shared memory, and a checkpoint must not change under us.
-        tensors[name] = tree.detach().to("cpu", copy=True).contiguous()
-        return {TENSOR: name}
+        return {TENSOR: _store(tree.detach().to("cpu", copy=True).contiguous(), name, tensors)}
     if isinstance(tree, np.ndarray):
-        tensors[name] = torch.from_numpy(np.array(tree, order="C"))
-        return {ARRAY: name}
+        if tree.dtype.kind not in "biuf":
+            raise CheckpointError(f"{name}: an array of {tree.dtype} cannot be stored in a checkpoint")
+        return {ARRAY: _store(torch.from_numpy(np.array(tree, order="C")), name, tensors)}
     if isinstance(tree, np.generic):
         return tree.item()
     if isinstance(tree, Mapping):
-        return {str(key): _split(value, _child(name, key), tensors) for key, value in tree.items()}
+        for key in tree:
+            if not isinstance(key, str) or key in (TENSOR, ARRAY):
+                raise CheckpointError(f"{name or 'state'}: {key!r} cannot be a key in a checkpoint")
+        return {key: _split(value, _child(name, key), tensors) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [_split(value, _child(name, index), tensors) for index, value in enumerate(tree)]
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
-    raise TypeError(f"{name or 'state'}: {type(tree).__name__} cannot be stored in a checkpoint")
+    raise CheckpointError(f"{name or 'state'}: {type(tree).__name__} cannot be stored in a checkpoint")
+
+
+def _store(tensor: Tensor, name: str, tensors: dict[str, Tensor]) -> str:
+    """Keep a tensor under its path, or where a key with a slash has taken that, under one like it."""
+    while name in tensors:
+        name += "'"
+    tensors[name] = tensor
+    return name
 
 
 def _child(name: str, key: object) -> str:

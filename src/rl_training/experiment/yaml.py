@@ -12,6 +12,7 @@ import yaml
 from rl_training.errors import ConfigError
 
 _SCIENTIFIC = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
+_COLLECTIONS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _MAX_NODES = 20_000
 _MAX_BYTES = 1_000_000
 
@@ -47,10 +48,13 @@ def load_text(text: str, source: str) -> Document:
     except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "nested too deeply"
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "nested too deeply"
         raise ConfigError(f"{source}{where}: not valid YAML: {problem}") from None
     builder = _Builder(source)
-    data = {} if root is None else builder.build(root, ())
+    try:
+        data = {} if root is None else builder.build(root, ())
+    except RecursionError:  # an alias that contains itself
+        raise ConfigError(f"{source}: nested too deeply") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{source}: expected a mapping of keys to values, got {type(data).__name__}")
     return Document(source, data, builder.lines)
@@ -67,13 +71,31 @@ def parse_value(text: str) -> Any:
 
 def dump(data: dict[str, Any]) -> str:
     """Write plain data in the order given."""
-    return yaml.safe_dump(data, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+    return yaml.dump(
+        data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100
+    )
 
 
 def dump_line(data: dict[str, Any]) -> str:
     """Write one key and its value without a line break."""
-    text = yaml.safe_dump(data, default_flow_style=None, allow_unicode=True, width=float("inf"))
-    return str(text).rstrip("\n")
+    text = yaml.dump(data, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    return str(text).strip()[1:-1]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes plain data so that this module reads the same again: a text like 3e-4 needs its quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out: the same list twice is no reason for anchors."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if _SCIENTIFIC.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 class _Builder:
@@ -89,11 +111,13 @@ class _Builder:
         self._budget -= 1
         if self._budget < 0:
             raise ConfigError(f"{self.source}: more than {_MAX_NODES} values; refusing to expand it")
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if node.tag not in _COLLECTIONS:
+            raise ConfigError(f"{self.source}:{node.start_mark.line + 1}: {node.tag} is not plain data")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(item, path) for item in node.value]
-        return self._scalar(node)
+        return [self.build(item, path) for item in node.value]
 
     def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -108,14 +132,13 @@ class _Builder:
             result[key] = self.build(value_node, (*path, key))
         return result
 
-    def _scalar(self, node: yaml.Node) -> Any:
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
         line = node.start_mark.line + 1
-        is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
-        if is_plain and node.tag == "tag:yaml.org,2002:str" and _SCIENTIFIC.fullmatch(node.value):
+        if node.style is None and node.tag == "tag:yaml.org,2002:str" and _SCIENTIFIC.fullmatch(node.value):
             return float(node.value)  # YAML 1.1 reads 3e-4 as a string
         try:
             value = self._scalars.construct_object(node)
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError):  # what PyYAML does with !!bool x
             raise ConfigError(f"{self.source}:{line}: {node.tag} is not plain data") from None
         if value is None or isinstance(value, bool | int | float | str):
             return value

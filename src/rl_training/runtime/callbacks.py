@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -77,14 +78,15 @@ class EvaluationCallback(Callback):
 
     def on_train_end(self, trainer: Trainer) -> None:
         """Evaluate the final policy, unless that has just been done."""
-        if self.cadence.every and self.last_step != trainer.global_step and trainer.interrupted is None:
+        is_over = trainer.finished or trainer.interrupted is None
+        if self.cadence.every and self.last_step != trainer.global_step and is_over:
             self._evaluate(trainer)
 
     def _evaluate(self, trainer: Trainer) -> None:
         evaluation = trainer.evaluate()
         self.last_step = trainer.global_step
         mean = float(np.mean(evaluation.returns))
-        improved = self.best is None or mean > self.best
+        improved = isfinite(mean) and (self.best is None or mean > self.best)
         if improved:
             self.best, self.best_step = mean, trainer.global_step
         trainer.notify_evaluation(evaluation)
@@ -126,14 +128,15 @@ class EarlyStopping(Callback):
     def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
         """Judge the newest evaluation."""
         mean = float(np.mean(evaluation.returns))
-        if self.best is None or mean > self.best + self.min_delta:
+        if isfinite(mean) and (self.best is None or mean > self.best + self.min_delta):
             self.best, self.without_improvement = mean, 0
         else:
             self.without_improvement += 1
         if self.target_return is not None and mean >= self.target_return:
             trainer.stop(f"evaluation return {mean:.6g} reached the target {self.target_return:.6g}")
         elif self.patience is not None and self.without_improvement >= self.patience:
-            trainer.stop(f"no improvement in {self.without_improvement} evaluations (best {self.best:.6g})")
+            best = "none" if self.best is None else f"{self.best:.6g}"
+            trainer.stop(f"no improvement in {self.without_improvement} evaluations (best {best})")
 
     def state_dict(self) -> dict[str, Any]:
         """The best so far and how long ago it was."""

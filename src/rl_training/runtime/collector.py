@@ -139,6 +139,7 @@ class Collector:
                         Truncation(step, result.ended[cut], _rows(result.final_obs, cut), output.state)
                     )
                 self._end_episodes(result.ended, result.episodes)
+        _require_finite_obs(buffer.obs)
         self._bootstrap_truncated(buffer, truncations)
         last_values = policy.values(to_tensor(self.obs, self.device), self.state)
         self._transform_rewards(buffer)
@@ -185,7 +186,8 @@ class Collector:
         """Continue the stream; the envs must have been restored before."""
         self.rewards.load_state_dict(state["rewards"])
         self.statistics.load_state_dict(state["statistics"])
-        self.state = state["policy_state"]
+        saved: PolicyState | None = state["policy_state"]
+        self.state = None if saved is None else {key: value.to(self.device) for key, value in saved.items()}
         self.obs = self.envs.observations()
         self.started = True
 
@@ -213,7 +215,16 @@ def _state_rows(truncations: list[Truncation]) -> PolicyState | None:
     return {key: torch.cat([row[key] for row in rows]) for key in rows[0]} if rows else None
 
 
+def _require_finite_obs(obs: TensorObs) -> None:
+    """Refuse a rollout with broken observations before anything learns from it, the normaliser included."""
+    for key, values in obs.items() if isinstance(obs, dict) else [("", obs)]:
+        if values.is_floating_point() and not bool(values.isfinite().all()):
+            _require_finite(f"observation {key}".strip(), values.numpy(force=True))
+
+
 def _require_finite(what: str, values: Array) -> None:
     if not np.isfinite(values).all():
         step, env, *_ = np.argwhere(~np.isfinite(values))[0]
-        raise NonFiniteError(f"{what} of env {env} at step {step} of the rollout is NaN or infinite")
+        raise NonFiniteError(
+            f"the {what} of env {env} at step {step} of the rollout is NaN or infinite: the env is broken"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +15,18 @@ from rl_training.runtime.collector import Policy
 from rl_training.types import Array, Episode, Evaluation
 
 
-@torch.inference_mode()
+@contextmanager
+def evaluation_mode(policy: Any) -> Iterator[None]:
+    """Put every module of a policy into eval mode (dropout off, …), and back into the mode it was in."""
+    training = [module for module in policy.modules() if module.training]
+    policy.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
 def evaluate(
     policy: Policy,
     envs: VectorEnv,
@@ -29,6 +42,19 @@ def evaluate(
     Each env owes a share fixed beforehand, so that short episodes are not counted more often than long ones:
     taking the first episodes to finish would favour them. What an env plays beyond its share is ignored.
     """
+    with torch.inference_mode(), evaluation_mode(policy):
+        return _evaluate(policy, envs, num_episodes, device, deterministic, seed, on_step)
+
+
+def _evaluate(
+    policy: Policy,
+    envs: VectorEnv,
+    num_episodes: int,
+    device: torch.device,
+    deterministic: bool,
+    seed: int,
+    on_step: Callable[[VectorEnv], None] | None,
+) -> Evaluation:
     generator = torch.Generator(device).manual_seed(seed)
     share = _shares(num_episodes, envs.num_envs)
     finished: list[list[Episode]] = [[] for _ in range(envs.num_envs)]

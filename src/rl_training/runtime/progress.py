@@ -62,4 +62,8 @@ class ProgressCallback(Callback):
 
     def on_train_end(self, trainer: Trainer) -> None:
         """Leave the terminal as it was."""
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar down, also when training failed; may be called twice."""
         self._progress.stop()

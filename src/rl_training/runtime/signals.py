@@ -30,4 +30,4 @@ def stop_on_signals(trainer: Trainer) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.vector import VectorEnv
-from rl_training.errors import NonFiniteError
+from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.runtime.callbacks import Cadence, Callback
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.profiler import Profiler
@@ -77,6 +77,7 @@ class Trainer(ABC):
         self.algorithm, self.envs, self.settings = algorithm, envs, settings
         self.metrics, self.checkpoints, self.evaluator = metrics, checkpoints, evaluator
         self.callbacks = list(callbacks)
+        _check_names(self.callbacks)
         self.device = algorithm.context.device
         self.streams = RandomStreams(settings.seed, self.device)
         self.profiler = Profiler()
@@ -91,6 +92,8 @@ class Trainer(ABC):
         self.latest: dict[str, float] = {}
         self.skipped_updates = 0
         self._log_cadence = Cadence(settings.log_every)
+        self._logged_step = -1
+        self._save_requested = self._save_as_best = False
         self._pending: list[UpdateResult] = []
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
@@ -114,7 +117,11 @@ class Trainer(ABC):
         return self.global_step >= self.settings.total_timesteps
 
     def run(self) -> None:
-        """Train to the end; always leaves a final checkpoint."""
+        """Train to the end; always leaves a final checkpoint.
+
+        An interruption writes no extra log line: what is pending is saved, so that the resumed run reports it
+        where a run that was never stopped would have.
+        """
         self._started = perf_counter()
         self.profiler.start(self.global_step)
         self.collector.start()
@@ -127,10 +134,12 @@ class Trainer(ABC):
             if self._log_cadence.due(self.previous_step, self.global_step):
                 self._log()
             self._each("on_update")
-        if self._pending:
+            if self._save_requested and not self.finished and self.stop_reason is None:
+                self._save()
+        if self._logged_step != self.global_step and (self.interrupted is None or self.finished):
             self._log()
         self._each("on_train_end")
-        self.save_checkpoint()
+        self._save()
 
     def stop(self, reason: str) -> None:
         """Ask the loop to end after this iteration; the first reason is kept."""
@@ -159,13 +168,19 @@ class Trainer(ABC):
         self.metrics.log_evaluation(self.global_step, self.elapsed, evaluation)
         self._each("on_evaluation", evaluation)
 
-    def save_checkpoint(self, *, best: bool = False) -> Path:
+    def save_checkpoint(self, *, best: bool = False) -> None:
+        """Ask for a checkpoint: it is written when every callback has seen this iteration."""
+        self._save_requested = True
+        self._save_as_best = self._save_as_best or best
+
+    def _save(self) -> None:
         """Publish the whole state of the run as it is now."""
         begin = perf_counter()
-        path = self.checkpoints.save(self.state_dict(), self.global_step, best=best)
+        self._require_finite_weights()
+        path = self.checkpoints.save(self.state_dict(), self.global_step, best=self._save_as_best)
+        self._save_requested = self._save_as_best = False
         self.profiler.add("save", perf_counter() - begin)
         self._each("on_checkpoint", path)
-        return path
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, by component."""
@@ -211,6 +226,9 @@ class Trainer(ABC):
         train = {f"train/{name}": float(v.mean()) for name, v in self._pending_metrics().items()}
         schedules = {f"train/{name}": float(s.value) for name, s in self.algorithm.schedules.items()}
         self._pending.clear()
+        self._logged_step = self.global_step
+        if self.settings.on_nan != "raise":
+            train["train/skipped_updates"] = float(self.skipped_updates)
         timing = self.profiler.report(self.global_step)
         row = {
             "global_step": self.global_step,
@@ -257,8 +275,21 @@ class Trainer(ABC):
         dropped = {id(r) for r, is_bad in zip(results, bad.any(1).tolist(), strict=True) if is_bad}
         self._pending = [r for r in self._pending if id(r) not in dropped]
 
+    def _require_finite_weights(self) -> None:
+        """Never publish a poisoned checkpoint beside good ones."""
+        for name, tensor in self.algorithm.policy.state_dict().items():
+            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                raise NonFiniteError(f"NaN or infinity in {name} of the policy at step {self.global_step}")
+
     def _reward_transform(self) -> RewardTransform:
         s = self.settings
         gamma = float(getattr(self.algorithm.hyperparams, "gamma", 0.99))
         settings = RewardSettings(s.reward_scale, s.normalize_reward, s.clip_reward, gamma)
         return RewardTransform(settings, self.envs.num_envs)
+
+
+def _check_names(callbacks: Sequence[Callback]) -> None:
+    """State is saved by name: two callbacks that keep some must not share one."""
+    keepers = [callback.name for callback in callbacks if callback.state_dict()]
+    if twice := sorted({name for name in keepers if keepers.count(name) > 1}):
+        raise ConfigError(f"callbacks: two are called {twice[0]!r}; give one another name (override `name`)")

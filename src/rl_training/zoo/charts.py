@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from rl_training.zoo.formatting import compact, count, number, ticks
 from rl_training.zoo.records import Point
@@ -58,7 +59,7 @@ def chart(
     title: str,
     y_label: str = "",
     x_label: str = "",
-    x_ticks: int = 6,
+    x_ticks: int = 7,
     y_ticks: int = 6,
     kind: str = "",
 ) -> str:
@@ -67,6 +68,7 @@ def chart(
     x_at = [x for x in ticks(0, 0.97 * scale.x_end, x_ticks) if x <= scale.x_end]
     grid = "".join(f"M0 {_at(scale.y(y))}H{SPAN}" for y in y_at)
     whiskers = "".join(f"M{_at(scale.x(m.x))} {_at(scale.y(m.low))}V{_at(scale.y(m.high))}" for m in marks)
+    lines = [line for line in lines if line.points]
     paths = "".join(f'<path class="line {line.kind}" d="{_path(line.points, scale)}"/>' for line in lines)
     y_texts = "".join(
         f'<span class="y" style="top:{scale.y(y):.2f}%">{text}</span>'
@@ -116,7 +118,7 @@ def _scale(lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int) -> tuple[
 
 def _path(points: Sequence[Point], scale: Scale) -> str:
     shown = [f"{_at(scale.x(x))} {_at(scale.y(y))}" for x, y in thin(points)]
-    return "M" + "L".join(shown) + ("h0" if len(shown) == 1 else "") if shown else ""
+    return "M" + "L".join(shown) + ("h0" if len(shown) == 1 else "")
 
 
 def _at(percent: float) -> str:
@@ -138,8 +140,8 @@ def _hints(lines: Sequence[Line], scale: Scale) -> str:
     """Invisible columns that show the value under the pointer."""
     hints = []
     for line in lines:
-        points = line.points[:: -(-len(line.points) // MAX_HINTS) or 1]
-        edges = [scale.x((a[0] + b[0]) / 2) for a, b in zip(points, points[1:], strict=False)]
+        points = line.points[:: -(-len(line.points) // MAX_HINTS)]
+        edges = [scale.x((a[0] + b[0]) / 2) for a, b in pairwise(points)]
         for (x, y), left, right in zip(points, [0.0, *edges], [*edges, 100.0], strict=True):
             text = f"step {count(x)}\n{line.label} {number(y)}"
             at = f"--x:{100 * (scale.x(x) - left) / max(right - left, 1e-9):.0f}%;--y:{scale.y(y):.1f}%"

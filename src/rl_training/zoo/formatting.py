@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-MINUS = "\u2212"
+MINUS, NONE = "\u2212", "\u2013"
 
 
 def count(value: float) -> str:
@@ -13,11 +14,11 @@ def count(value: float) -> str:
 
 
 def number(value: float, decimals: int | None = None) -> str:
-    """A measurement with about four digits that mean something: 1,975, 500.0, 21.86, 0.00567, 3.6e−7."""
+    """A measurement with about four digits that mean something: 1,975, 500.0, 21.86, 0.00567, 3.64e−7."""
     size = abs(value)
     if decimals is None and value and not 1e-3 <= size < 1e7:
-        mantissa, _, exponent = f"{value:.1e}".partition("e")
-        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
+        mantissa, _, exponent = f"{value:.2e}".partition("e")
+        return f"{float(mantissa):g}e{int(exponent)}".replace("-", MINUS)
     if decimals is None:
         decimals = decimals_of(value)
     return f"{value:,.{decimals}f}".replace("-", MINUS)
@@ -49,9 +50,9 @@ def compact(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """`42.1 s`, `3 min 12 s`, `2 h 05 min`, `3 d 4 h`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s" if seconds >= 0.1 or not seconds else "< 0.1 s"
-    if seconds < 3600:
+    if seconds < 3599.5:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest:02d} s"
     hours, rest = divmod(round(seconds / 60), 60)
@@ -72,6 +73,11 @@ def size(num_bytes: float) -> str:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:.1f} TiB"
+
+
+def utc(stamp: Any) -> str:
+    """`2026-11-16T02:26:42+00:00` as people write it; nothing for nothing."""
+    return str(stamp).replace("T", " ").replace("+00:00", " UTC") if stamp else ""
 
 
 def ticks(low: float, high: float, at_most: int) -> list[float]:

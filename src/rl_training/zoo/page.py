@@ -35,10 +35,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Ite
     """A table of cells that are HTML already."""
     right = set(numeric)
     kind = [' class="num"' if index in right else "" for index in range(len(columns))]
-    head = "".join(f"<th{kind[i]}>{escape(column)}</th>" for i, column in enumerate(columns)) + "<th></th>"
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind[i]}>{cell}</td>" for i, cell in enumerate(row)) + "<td></td></tr>" for row in rows
-    )
+    head = "".join(f"<th{kind[i]}>{escape(column)}</th>" for i, column in enumerate(columns))
+    lines = ("".join(f"<td{kind[i]}>{cell}</td>" for i, cell in enumerate(row)) for row in rows)
+    slack = len(columns) - 1 in right  # the last column takes the width left over: never a number
+    body = "".join(f"<tr>{line}{'<td></td>' * slack}</tr>" for line in lines)
+    head += "<th></th>" * slack
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -56,8 +57,8 @@ def command(label: str, text: str) -> str:
 
 def notice(title: str, lines: Sequence[str], tone: str = "") -> str:
     """Something the reader must know before the figures."""
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f'<div class="notice {tone}"><b>{escape(title)}</b>{f"<ul>{items}</ul>" if items else ""}</div>'
+    text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    return f'<div class="notice {tone}"><b>{escape(title)}</b>{text}</div>'
 
 
 def _asset(name: str) -> str:

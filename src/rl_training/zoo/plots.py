@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from rl_training.errors import AxiomError
 from rl_training.zoo.formatting import compact
-from rl_training.zoo.records import Point, RunRecord, read_run
-from rl_training.zoo.report import RETURN, STEPS, title
+from rl_training.zoo.records import RETURN, STEPS, Point, RunRecord, read_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,17 +21,21 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 def learning_curve(runs: str | Path | Sequence[str | Path], output: str | Path) -> Path:
     """Draw one run, or several of one kind (seeds): each thin, their mean thick, evaluations as points."""
+    import matplotlib
+
     paths = [runs] if isinstance(runs, str | Path) else list(runs)
     records = [read_run(path) for path in paths]
     output = Path(output)
     if output.suffix.lower() not in ENDINGS:
         raise AxiomError(f"{output}: the name must end in one of {', '.join(ENDINGS)}")
     if not any(record.series(RETURN) or record.evaluations for record in records):
-        raise AxiomError(f"nothing to draw: no return has been recorded in {', '.join(map(str, paths)) or 'no run'}")
+        named = ", ".join(map(str, paths)) or "no run"
+        raise AxiomError(f"nothing to draw: no return has been recorded in {named}")
     figure = _figure(records)
     output.parent.mkdir(parents=True, exist_ok=True)
-    stamp = {".svg": {"Date": None}, ".png": {"Software": None}}.get(output.suffix.lower(), {"CreationDate": None})
-    figure.savefig(output, dpi=160, metadata=stamp)  # no date: the same runs give the same file
+    undated = {".svg": "Date", ".png": "Software", ".pdf": "CreationDate"}[output.suffix.lower()]
+    with matplotlib.rc_context({"svg.hashsalt": "axiomrl"}):  # the same runs give the same file
+        figure.savefig(output, dpi=160, metadata={undated: None})
     return output
 
 
@@ -47,7 +50,7 @@ def mean_curve(curves: Sequence[Sequence[Point]], num_points: int = GRID_POINTS)
     if last < first:
         return []
     steps = np.linspace(first, last, num_points)
-    values = [np.interp(steps, *zip(*curve, strict=True)) for curve in curves]
+    values = [np.interp(steps, [x for x, _ in curve], [y for _, y in curve]) for curve in curves]
     return list(zip(steps.tolist(), np.mean(values, axis=0).tolist(), strict=True))
 
 
@@ -67,10 +70,10 @@ def _figure(runs: Sequence[RunRecord]) -> Figure:
     axes = figure.add_subplot()
     _training(axes, [run.series(RETURN) for run in runs])
     _evaluations(axes, pooled_evaluations(runs))
-    titles = list(dict.fromkeys(title(run) for run in runs))
-    seeds = f"{len(runs)} seeds" if len({run.seed for run in runs}) == len(runs) > 1 else f"{len(runs)} runs"
-    single = f"seed {runs[0].seed}"
-    axes.set_title(f"{', '.join(titles)} · {single if len(runs) == 1 else seeds}", loc="left", fontsize=11, pad=12)
+    titles = ", ".join(dict.fromkeys(run.title for run in runs))
+    seeds = "seeds" if len({run.seed for run in runs}) == len(runs) else "runs"
+    which = f"seed {runs[0].seed}" if len(runs) == 1 else f"{len(runs)} {seeds}"
+    axes.set_title(f"{titles} · {which}", loc="left", fontsize=11, pad=30, parse_math=False)
     _dress(axes)
     return figure
 
@@ -109,4 +112,6 @@ def _dress(axes: Axes) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    axes.legend(
+        frameon=False, fontsize=9, labelcolor=INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.01, 1)
+    )

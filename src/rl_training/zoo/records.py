@@ -21,6 +21,7 @@ from rl_training.experiment.runs import (
     missing_path_message,
 )
 
+RETURN, LENGTH, STEPS = "rollout/return_mean", "rollout/length_mean", "environment steps"
 Point = tuple[float, float]
 Row = dict[str, Any]
 
@@ -88,6 +89,12 @@ class RunRecord:
         return self._named("seed", 2).removeprefix("seed")
 
     @property
+    def title(self) -> str:
+        """Algorithm on environment; short ids are acronyms."""
+        short = self.algo.isalnum() and len(self.algo) <= 4
+        return f"{self.algo.upper() if short else self.algo} on {self.env_id}"
+
+    @property
     def status(self) -> str:
         """How the run ended, or `unknown`."""
         return str(self.metadata.get("status") or "unknown")
@@ -133,7 +140,7 @@ class RunRecord:
 
     def seconds_by_part(self) -> dict[str, float]:
         """Where the logged time went: each line's shares, weighted by the time that line covers."""
-        totals = {key: 0.0 for key in self.keys("time/")}
+        totals = dict.fromkeys(self.keys("time/"), 0.0)
         before = 0.0
         for row in self.metrics:
             now = number(row.get("elapsed_s"))
@@ -193,7 +200,8 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def _require_run(path: Path) -> None:
     """Two of a run's own files make a run: one may be lost, and one alone may be anybody's."""
     try:
-        found = [name for name in (CONFIG, METADATA, METRICS, EVALUATIONS, CHECKPOINTS) if (path / name).exists()]
+        names = (CONFIG, METADATA, METRICS, EVALUATIONS, CHECKPOINTS)
+        found = [name for name in names if (path / name).exists()]
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     if len(found) >= 2 and not is_checkpoint_dir(path):
@@ -207,7 +215,7 @@ def _config(path: Path, problems: list[str]) -> Mapping[str, Any]:
     try:
         return yaml.load_file(path / CONFIG).data
     except (AxiomError, RecursionError) as error:
-        problems.append(_without(path, error))
+        problems.append(_problem(path, CONFIG, error))
         return {}
 
 
@@ -215,13 +223,15 @@ def _metadata(path: Path, problems: list[str]) -> Mapping[str, Any]:
     try:
         return read_metadata(path)
     except (AxiomError, RecursionError) as error:
-        problems.append(_without(path, error))
+        problems.append(_problem(path, METADATA, error))
         return {}
 
 
-def _without(path: Path, error: BaseException) -> str:
-    """An error's message with names relative to the run."""
-    return (str(error) or "nested too deeply").replace(f"{path}/", "")
+def _problem(path: Path, name: str, error: Exception) -> str:
+    """Why a file could not be read, with names relative to the run."""
+    if isinstance(error, RecursionError):
+        return f"{name}: nested too deeply"
+    return str(error).replace(f"{path}/", "").replace(str(path), path.resolve().name)
 
 
 def _rows(path: Path, problems: list[str]) -> Iterator[Row]:
@@ -239,8 +249,7 @@ def _rows(path: Path, problems: list[str]) -> Iterator[Row]:
         problems.append(f"{path.name}: cannot be read: {error.strerror}")
     if bad:
         where = ", ".join(map(str, bad[:5])) + (", …" if len(bad) > 5 else "")
-        lines = "line" if len(bad) == 1 else "lines"
-        problems.append(f"{path.name}: {len(bad)} damaged {lines} left out ({lines.removesuffix('s')} {where})")
+        problems.append(f"{path.name}: {len(bad)} damaged line{'s' * (len(bad) > 1)} left out: line {where}")
 
 
 def _row(line: str) -> Row | None:
@@ -277,5 +286,5 @@ def _lost_checkpoints(metadata: Mapping[str, Any], found: tuple[CheckpointEntry,
     names = {f"{CHECKPOINTS}/step_{entry.step}" for entry in found}
     for key in ("best_checkpoint", "latest_checkpoint"):
         pointed = metadata.get(key)
-        if pointed is not None and pointed not in names:
+        if pointed is not None and str(pointed) not in names:
             yield f"{METADATA}: {key.replace('_', ' ')} is {pointed}, which is not there"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError, UnknownNameError
@@ -247,7 +246,7 @@ def test_unknown_encoder_names_the_nearest() -> None:
 
 @pytest.mark.parametrize("wrong", [3, None, int, nn.ReLU()])
 def test_config_refuses_what_is_no_encoder(wrong: object) -> None:
-    with pytest.raises(ValidationError, match=r"name of an encoder or a torch\.nn\.Module class"):
+    with pytest.raises(ConfigError, match=r"name of an encoder or a torch\.nn\.Module class"):
         NetworkConfig(encoder=wrong)
 
 

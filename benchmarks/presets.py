@@ -1,0 +1,90 @@
+"""Train presets over several seeds, evaluate the last checkpoint of each run, and write the numbers down.
+
+    python benchmarks/presets.py ppo/cartpole ppo/pendulum --seeds 1 2 3 4 5 --episodes 100 --jobs 2 -o benchmarks/results
+
+One JSON file a preset: every seed's evaluation, episode by episode, with the commit and the machine. Runs are
+ordinary `axiomrl train` and `axiomrl eval` commands, so any of them can be repeated by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rl_training.experiment.metadata import git_state, hardware, versions
+
+
+def axiomrl(*arguments: str) -> dict[str, Any]:
+    """Run a command of the package and read the JSON it prints."""
+    command = [sys.executable, "-m", "rl_training.cli", *arguments, "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-2000:]}")
+    answer: dict[str, Any] = json.loads(result.stdout)
+    return answer
+
+
+def run_seed(preset: str, seed: int, episodes: int, folder: str, extra: list[str]) -> dict[str, Any]:
+    """Train one seed and evaluate where it ended."""
+    begin = time.perf_counter()
+    arguments = ["--preset", preset, "--seed", str(seed), "--output-dir", folder, *extra]
+    trained = axiomrl("train", *arguments)
+    seconds = time.perf_counter() - begin
+    evaluation = axiomrl(
+        "eval", "--checkpoint", trained["run_dir"], "--which", "latest", "--num-episodes", str(episodes)
+    )
+    curve = (Path(trained["run_dir"]) / "evaluations.jsonl").read_text().splitlines()
+    points = [json.loads(line) for line in curve]
+    print(f"{preset} seed {seed}: {evaluation['return_mean']:.1f} ± {evaluation['return_std']:.1f} ({seconds:.0f} s)", flush=True)  # fmt: skip
+    return {
+        "seed": seed,
+        "command": ["axiomrl", "train", *arguments],
+        "global_step": trained["global_step"],
+        "seconds": seconds,
+        "return_mean": evaluation["return_mean"],
+        "return_std": evaluation["return_std"],
+        "returns": evaluation["returns"],
+        "curve": [{key: p[key] for key in ("global_step", "elapsed_s", "return_mean")} for p in points],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("presets", nargs="+")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
+    parser.add_argument("--extra", nargs=argparse.REMAINDER, default=[], help="options passed on to train")
+    parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/results"))
+    args = parser.parse_args()
+    args.output.mkdir(parents=True, exist_ok=True)
+    about = {"versions": versions(), "hardware": hardware(), "git": git_state()}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
+        jobs = {
+            preset: [
+                pool.submit(run_seed, preset, seed, args.episodes, folder, args.extra) for seed in args.seeds
+            ]
+            for preset in args.presets
+        }
+        for preset, futures in jobs.items():
+            runs = [future.result() for future in futures]
+            means = [run["return_mean"] for run in runs]
+            summary = {"mean": statistics.mean(means), "min": min(means), "max": max(means)}
+            report = {"preset": preset, "episodes": args.episodes, **about, "summary": summary, "runs": runs}
+            path = args.output / f"{preset.replace('/', '-')}.json"
+            path.write_text(json.dumps(report, indent=1) + "\n")
+            print(f"{preset}: mean {summary['mean']:.1f}, worst seed {summary['min']:.1f} -> {path}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

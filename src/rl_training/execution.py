@@ -1,0 +1,206 @@
+"""Runs what `assembly` has put together: envs, trainer, callbacks and run directory, from start to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.assembly import Session, require_same_spaces
+from rl_training.envs import make_vector_env
+from rl_training.envs.vector import VectorEnv
+from rl_training.errors import ConfigError
+from rl_training.experiment.config import TrainConfig, to_dict
+from rl_training.experiment.loggers import RunLogger
+from rl_training.experiment.run import Run
+from rl_training.runtime.callbacks import (
+    Callback,
+    CheckpointCallback,
+    EarlyStopping,
+    EvaluationCallback,
+    TimeBudget,
+)
+from rl_training.runtime.device import torch_settings
+from rl_training.runtime.evaluator import evaluate as run_episodes
+from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
+from rl_training.runtime.progress import ProgressCallback
+from rl_training.runtime.random import derive_seed
+from rl_training.runtime.signals import stop_on_signals
+from rl_training.runtime.trainer import LoopSettings, Trainer
+from rl_training.types import Evaluation
+
+
+class EvaluationEnvs:
+    """The envs of evaluations during training: made at first use, the same episodes every time."""
+
+    def __init__(self, session: Session, algorithm: Algorithm) -> None:
+        self.session, self.algorithm = session, algorithm
+        self.seed = derive_seed(session.config.seed, "evaluation")
+        self._envs: VectorEnv | None = None
+
+    def __call__(self) -> Evaluation:
+        """Evaluate the current policy."""
+        settings = self.session.config.evaluation
+        return run_episodes(
+            self.algorithm.policy,
+            self.open(),
+            settings.episodes,
+            device=self.algorithm.context.device,
+            deterministic=settings.deterministic,
+            seed=self.seed,
+        )
+
+    def open(self) -> VectorEnv:
+        """The envs, made if that has not been done."""
+        settings = self.session.config.evaluation
+        if self._envs is None:
+            count = min(settings.num_envs, settings.episodes)
+            self._envs = make_vector_env(
+                self.session.config, count, seed=self.seed, env=self.session.env, backend="sync"
+            )
+        return self._envs
+
+    def close(self) -> None:
+        """Close the envs."""
+        if self._envs is not None:
+            self._envs.close()
+
+
+def standard_callbacks(config: TrainConfig) -> list[Callback]:
+    """The callbacks a configuration asks for. Stopping comes first, so that what is saved knows of it."""
+    callbacks: list[Callback] = []
+    stopping = config.stopping
+    if stopping.target_return is not None or stopping.patience is not None:
+        callbacks.append(
+            EarlyStopping(
+                target_return=stopping.target_return,
+                patience=stopping.patience,
+                min_delta=stopping.min_delta,
+            )
+        )
+    if stopping.max_seconds is not None:
+        callbacks.append(TimeBudget(stopping.max_seconds))
+    callbacks.append(EvaluationCallback(config.evaluation.every_steps))
+    callbacks.append(CheckpointCallback(config.checkpoint.every_steps))
+    return callbacks
+
+
+def execute(
+    algorithm: Algorithm,
+    session: Session,
+    open_run: Callable[[], Run],
+    *,
+    callbacks: Callback | Sequence[Callback] = (),
+    progress: bool = False,
+    state: Mapping[str, Any] | None = None,
+    extend_schedules: bool = False,
+) -> tuple[Run, Trainer]:
+    """Run a trainer from its start, or from `state`, to its end, and leave the run directory in order.
+
+    The run is opened last: what cannot be trained leaves no trace, and no worker inherits the run's lock.
+    """
+    config, device = session.config, algorithm.context.device
+    chosen = _all_callbacks(callbacks, config, progress)
+    with ExitStack() as stack:
+        stack.enter_context(
+            torch_settings(device, threads=config.threads, deterministic=config.deterministic)
+        )
+        envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env))
+        require_same_spaces(session.spec, envs.spec, config.env_id)
+        evaluator = EvaluationEnvs(session, algorithm)
+        stack.callback(evaluator.close)
+        if config.evaluation.every_steps and session.env is not None:
+            evaluator.open()  # a user's env that cannot be had twice is better known now
+        run = open_run()
+        try:
+            trainer = _run(algorithm, session, run, envs, evaluator, chosen, state, extend_schedules)
+        except KeyboardInterrupt:
+            run.finish("interrupted", "interrupted at once")
+            raise
+        except BaseException as error:
+            run.fail(error)
+            raise
+    stopped_early = trainer.interrupted is not None and not trainer.finished
+    run.finish("interrupted" if stopped_early else "completed", trainer.stop_reason)
+    return run, trainer
+
+
+def _run(
+    algorithm: Algorithm,
+    session: Session,
+    run: Run,
+    envs: VectorEnv,
+    evaluator: EvaluationEnvs,
+    callbacks: Sequence[Callback],
+    state: Mapping[str, Any] | None,
+    extend_schedules: bool,
+) -> Trainer:
+    config = session.config
+    with ExitStack() as stack:
+        logger = _logger(run, config, None if state is None else state["trainer"]["global_step"])
+        stack.callback(logger.close)
+        for callback in callbacks:
+            if isinstance(callback, ProgressCallback):
+                stack.callback(callback.close)
+        trainer = Trainer.families[algorithm.family](
+            algorithm, envs, loop_settings(config), metrics=logger, checkpoints=run, evaluator=evaluator,
+            callbacks=callbacks,
+        )  # fmt: skip
+        run.on_save = lambda: {
+            "latest_metrics": dict(trainer.latest),
+            "resume_grade": dict(zip(("grade", "reason"), _resume_grade(envs, session), strict=True)),
+        }
+        if state is not None:
+            run.record_resume(trainer.load_state_dict(state), trainer.global_step)
+        if extend_schedules:
+            trainer.horizon = config.total_timesteps
+        with stop_on_signals(trainer):
+            trainer.run()
+        session.run_dir, session.source = run.dir, run.latest_checkpoint
+        session.step, session.state = trainer.global_step, trainer.state_dict()
+    return trainer
+
+
+def _all_callbacks(
+    given: Callback | Sequence[Callback], config: TrainConfig, progress: bool
+) -> list[Callback]:
+    """The user's callbacks, then those the configuration asks for."""
+    users = [given] if isinstance(given, Callback) else list(given)
+    for callback in users:
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"callbacks: expected Callback objects, got {callback!r}")
+    return [*users, *standard_callbacks(config), *([ProgressCallback()] if progress else [])]
+
+
+def _resume_grade(envs: VectorEnv, session: Session) -> tuple[str, str]:
+    """What a resume from now would give: the envs' own grade, unless the device cannot repeat itself."""
+    grade, reason = envs.resume_grade
+    device, deterministic = session.context.device, session.config.deterministic
+    if grade == "exact" and device.type != "cpu" and deterministic is not True:
+        return "numeric", f"same state, but kernels on {device.type} may differ in the last bits"
+    return grade, reason
+
+
+def loop_settings(config: TrainConfig) -> LoopSettings:
+    """What the loop needs of a configuration."""
+    return LoopSettings(
+        total_timesteps=config.total_timesteps,
+        seed=config.seed,
+        log_every=config.logging.every_steps,
+        on_nan=config.on_nan,
+        reward_scale=config.env.reward_scale,
+        normalize_reward=config.env.normalize_reward,
+        clip_reward=config.env.clip_reward,
+    )
+
+
+def _logger(run: Run, config: TrainConfig, resume_step: int | None) -> RunLogger:
+    return RunLogger(
+        run.dir,
+        tensorboard=config.logging.tensorboard,
+        wandb=config.logging.wandb,
+        csv_export=config.logging.csv,
+        config=to_dict(config),
+        resume_step=resume_step,
+    )

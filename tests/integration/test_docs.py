@@ -1,0 +1,312 @@
+"""The documentation is true: its commands and examples run, its tables match the code, its links resolve."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import io
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+import rl_training
+from rl_training import execution, registry
+from rl_training.cli import main
+from rl_training.experiment.config import TrainConfig, load_config
+from rl_training.policies import encoder_registry
+from rl_training.runtime.callbacks import Callback, StepBudget
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+BLOCK = re.compile(
+    r"(?P<mark><!-- (?:not run|output|excerpt) -->\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+STEPS = 256
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block and the remark before it."""
+
+    kind: str
+    text: str
+    mark: str
+
+    @property
+    def file_name(self) -> str | None:
+        """The file this block is, if its first line says so."""
+        match = re.match(r"# ([\w-]+\.(?:py|yaml))\n", self.text)
+        return match[1] if match else None
+
+
+def blocks(page: Path) -> list[Block]:
+    return [
+        Block(m["kind"], m["text"], (m["mark"] or "").strip("<!->\n "))
+        for m in BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def commands(block: Block) -> list[list[str]]:
+    """Every `axiomrl` call of a shell block; a loop is gone through once."""
+    text = block.text.replace("\\\n", " ")
+    found = re.findall(r"^ *axiomrl (.*)$", text, re.MULTILINE)
+    return [shlex.split(call.replace("$seed", "1"), comments=True) for call in found]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture(autouse=True)
+def _reduced_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands run as they are written, but every run ends after a few steps."""
+    standard = execution.standard_callbacks
+
+    def with_budget(config: TrainConfig) -> list[Callback]:
+        return [*standard(config), StepBudget(STEPS)]
+
+    monkeypatch.setattr(execution, "standard_callbacks", with_budget)
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_names(tmp_path: Path) -> Iterator[None]:
+    """Take back what the examples import and register."""
+    yield
+    for name, module in list(sys.modules.items()):
+        if tmp_path in Path(getattr(module, "__file__", None) or "/").parents:
+            del sys.modules[name]
+            _forget(registry._ALGORITHMS, lambda entry, home=name: entry.cls.__module__ == home)
+            _forget(encoder_registry._REGISTERED, lambda cls, home=name: cls.__module__ == home)
+            _forget(gymnasium.registry, lambda spec, home=name: str(spec.entry_point).startswith(f"{home}:"))
+
+
+def _forget(names: dict[str, Any], is_of_example: Callable[[Any], bool]) -> None:
+    for name in [name for name, value in names.items() if is_of_example(value)]:
+        del names[name]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory in which `runs/RUN` is a run and the files of the examples can be made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["axiomrl"])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    result = rl_training.train(preset="ppo/cartpole", logging={"every_steps": 128})
+    shutil.move(result.run_dir, tmp_path / "runs" / "RUN")
+    return tmp_path
+
+
+def call(arguments: list[str]) -> tuple[int, str]:
+    """Run a command in this process; its exit code and everything it printed."""
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed):
+        code = main(arguments)
+    return code, printed.getvalue()
+
+
+def skip_without_extra(output: str) -> None:
+    if missing := re.search(r'pip install "axiomrl\[(\w+)\]"', output):
+        pytest.skip(f"needs the extra {missing[1]}")
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(b.kind in ("bash", "python") for b in blocks(p))], ids=name_of
+)
+def test_commands_and_examples_run(page: Path, workplace: Path) -> None:
+    parts = blocks(page)
+    for block in parts:
+        if block.file_name is not None:
+            (workplace / block.file_name).write_text(block.text, encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    code, output = 0, ""
+    for i, block in enumerate(parts):
+        shows_output = i + 1 < len(parts) and parts[i + 1].mark == "output"
+        if block.kind == "bash":
+            for arguments in commands(block):
+                code, output = call(arguments)
+                if code:
+                    skip_without_extra(output)
+                assert code == (2 if shows_output else 0), (
+                    f"{page.name}: axiomrl {shlex.join(arguments)}\n{output}"
+                )
+        elif block.mark == "output":
+            assert output == block.text
+        elif block.mark == "excerpt":
+            assert [line for line in block.text.splitlines() if line not in ("…", *output.splitlines())] == []
+        elif block.kind == "python" and block.file_name is None and block.mark != "not run":
+            exec(compile(block.text, f"{page.name}, block {i}", "exec"), namespace)
+
+
+def test_every_command_is_documented_and_used() -> None:
+    from rl_training.cli import COMMANDS
+
+    reference = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    shown = {
+        words[0]
+        for page in PAGES
+        for block in blocks(page)
+        if block.kind == "bash"
+        for words in commands(block)
+    }
+    assert set(COMMANDS) <= shown
+    for command in COMMANDS:
+        section = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", reference, re.DOTALL | re.MULTILINE)
+        assert section, f"docs/cli.md has no section on {command}"
+        code, text = call([command, "--help"])
+        assert code == 0
+        own = re.findall(r"^  (?:-\w(?: \w+)?, )?(--[a-z-]+)", text.partition("\nrun:\n")[0], re.MULTILINE)
+        missing = [o for o in own if o != "--help" and o not in section[1]]
+        assert not missing, f"docs/cli.md, {command}: {missing}"
+
+
+def test_config_schema_is_up_to_date() -> None:
+    generator = load_generator()
+    page = generator.PAGE.read_text(encoding="utf-8")
+    assert generator.render(page) == page, "run python docs/generate_config_schema.py"
+    described = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    assert all(cells[4].strip() for cells in described)  # no field without a description
+    keys = {cells[1].strip(" `") for cells in described}
+    assert {
+        "seed",
+        "env.normalize_obs",
+        "network.hidden",
+        "hyperparams.num_steps",
+        "stopping.patience",
+    } <= keys
+
+
+def load_generator() -> Any:
+    path = ROOT / "docs" / "generate_config_schema.py"
+    spec = importlib.util.spec_from_file_location("generate_config_schema", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_types_are_readable() -> None:
+    from typing import get_type_hints
+
+    from rl_training.core import PPOConfig
+
+    describe = load_generator().describe
+    hints = get_type_hints(PPOConfig, include_extras=True)
+    assert describe(hints["gamma"]) == "number ≥ 0 and ≤ 1"
+    assert describe(hints["target_kl"]) == "number > 0 or null"
+    assert describe(hints["clip_coef_schedule"]) == "`constant`, `linear`, `cosine`"
+    assert describe(hints["num_steps"]) == "integer > 0"
+
+
+def test_ppo_page_lists_every_hyperparameter_and_metric(workplace: Path) -> None:
+    page = (ROOT / "docs" / "algorithms" / "ppo.md").read_text(encoding="utf-8")
+    artifacts = (ROOT / "docs" / "run-artifacts.md").read_text(encoding="utf-8")
+    fields = registry.algorithm("ppo").cls.Hyperparams.__dataclass_fields__
+    assert [name for name in fields if f"| `{name}` |" not in page] == []
+    result = rl_training.train(preset="ppo/cartpole", hyperparams={"ent_coef": 0.01})
+    names = set(result.metrics) - {"evaluation/return_mean"}
+    assert {n for n in names if n.startswith("train/")} >= {"train/loss", "train/ent_coef"}
+    for name in names:
+        assert f"`{name}`" in (page if name.startswith("train/") else artifacts), name
+
+
+def test_metadata_fields_are_documented(workplace: Path) -> None:
+    from rl_training.experiment.metadata import read_metadata
+
+    artifacts = (ROOT / "docs" / "run-artifacts.md").read_text(encoding="utf-8")
+    section = artifacts.partition("## metadata.json")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(
+        read_metadata(workplace / "runs" / "RUN")
+    )
+
+
+def test_checkpoint_components_are_documented(workplace: Path) -> None:
+    from rl_training.experiment.checkpoint import read_checkpoint
+    from rl_training.experiment.run import find_checkpoint
+
+    artifacts = (ROOT / "docs" / "run-artifacts.md").read_text(encoding="utf-8")
+    table = artifacts.partition("| component |")[2].partition("\n\n")[0]
+    state = read_checkpoint(find_checkpoint(workplace / "runs" / "RUN")).state
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(state)
+
+
+def test_presets_and_algorithms_are_in_the_table() -> None:
+    from rl_training.experiment.presets import load_preset, preset_names
+
+    page = (ROOT / "docs" / "algorithms" / "index.md").read_text(encoding="utf-8")
+    for entry in registry.algorithms().values():
+        assert f"| [`{entry.id}`]({entry.id}.md) | {entry.family} | {', '.join(entry.actions)} |" in page
+        assert (ROOT / "docs" / "algorithms" / f"{entry.id}.md").exists()
+    for name in preset_names():
+        preset = load_preset(name).data
+        assert f"| `{name}` | {preset['env_id']} | {preset['total_timesteps']:,} |" in page
+
+
+def test_layers_of_the_example_resolve_as_the_page_says(workplace: Path) -> None:
+    for block in blocks(ROOT / "docs" / "config-schema.md"):
+        if block.file_name is not None:
+            (workplace / block.file_name).write_text(block.text, encoding="utf-8")
+    config = load_config("wider.yaml", seed=3)
+    assert (config.num_envs, config.seed, config.network.hidden) == (16, 3, (128, 128))
+    assert config.tags == ("wider",)  # a list is replaced
+    assert config.evaluation.episodes == 20  # a mapping is merged
+    assert config.hyperparams.gae_lambda == 0.8  # from the preset
+
+
+def test_the_algorithm_of_the_extending_page_is_right_and_learns(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = next(b for b in blocks(ROOT / "docs" / "extending.md") if b.file_name == "vpg.py")
+    (workplace / "vpg.py").write_text(source.text, encoding="utf-8")
+    vpg = importlib.import_module("vpg")
+    one, two = torch.tensor([-0.5, -2.0]), torch.tensor([1.0, 3.0])
+    losses = vpg.vpg_loss(one, two, torch.tensor([2.0, -1.0]), torch.tensor([0.0, 1.0]), 0.5)
+    assert losses["policy_loss"].item() == pytest.approx(-(-1.0 + 2.0) / 2)
+    assert losses["value_loss"].item() == pytest.approx(0.5 * (1.0 + 4.0) / 2)
+    assert losses["loss"].item() == pytest.approx(-0.5 + 0.5 * 1.25)
+
+    monkeypatch.setattr(StepBudget, "on_update", lambda *_: None)  # this one is to learn
+    agent = vpg.VPG(
+        env_id="axiom/Identity-v0", total_timesteps=20_000, gamma=0.0, evaluation={"every_steps": 0}
+    )
+    optimum = agent.evaluate(num_episodes=1)["lengths"][0]
+    before = agent.evaluate(num_episodes=20)["return_mean"]
+    after = agent.learn().evaluate(num_episodes=20)["return_mean"]
+    assert before < 0.6 * optimum
+    assert after > 0.95 * optimum
+
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """What headings of a page are linked by, as GitHub and MyST name them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_resolve(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    broken = []
+    for target in LINK.findall(text):
+        if re.match(r"https?:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path) if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []

@@ -1,0 +1,105 @@
+"""Metrics on disk: strict JSON, whole lines, no gap and no duplicate after a resume."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_training.errors import MissingExtraError
+from rl_training.experiment.loggers import RunLogger, cut_after, export_csv, read_rows, summarize
+from rl_training.types import Evaluation
+
+EVALUATION = Evaluation(returns=(1.0, 3.0), lengths=(10, 20), seeds=(4, 5))
+
+
+def logger(path: Path, **more: Any) -> RunLogger:
+    options = {"tensorboard": False, "wandb": False, "csv_export": False, "config": {}, **more}
+    return RunLogger(path, **options)
+
+
+def scalars(path: Path, tag: str) -> list[tuple[int, float]]:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(path / "tensorboard"))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+def test_lines_are_strict_json_and_there_at_once(tmp_path: Path) -> None:
+    log = logger(tmp_path)
+    log.log({"global_step": 1, "train/loss": float("nan"), "train/ratio": float("-inf"), "x": 0.5})
+    text = (tmp_path / "metrics.jsonl").read_text()  # not closed yet: a killed run loses nothing
+    assert json.loads(text, parse_constant=pytest.fail) == {
+        "global_step": 1, "train/loss": None, "train/ratio": None, "x": 0.5,
+    }  # fmt: skip
+    log.log_evaluation(1, 2.0, EVALUATION)
+    row = json.loads((tmp_path / "evaluations.jsonl").read_text())
+    assert row == {
+        "global_step": 1, "elapsed_s": 2.0, "return_mean": 2.0, "return_std": 1.0, "length_mean": 15.0,
+        "num_episodes": 2, "returns": [1.0, 3.0], "lengths": [10, 20], "seeds": [4, 5],
+    }  # fmt: skip
+    log.close()
+    assert summarize(EVALUATION)["returns"] == [1.0, 3.0]
+
+
+def test_a_resume_cuts_what_came_after_and_the_torn_last_line(tmp_path: Path) -> None:
+    log = logger(tmp_path)
+    for step in (10, 20, 30):
+        log.log({"global_step": step, "x": 0.1 * step})
+        log.log_evaluation(step, 0.0, EVALUATION)
+    log.close()
+    whole = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write('{"global_step": 15, "x"')  # torn by a crash
+    again = logger(tmp_path, resume_step=20)
+    again.log({"global_step": 30, "x": 3.0})
+    again.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert lines == [*whole[:2], '{"global_step": 30, "x": 3.0}']
+    assert [row["global_step"] for row in read_rows(tmp_path / "evaluations.jsonl")] == [10, 20]
+
+
+def test_reading_stops_at_damage_and_survives_garbage(tmp_path: Path) -> None:
+    file = tmp_path / "m.jsonl"
+    file.write_bytes(b'{"global_step": 1}\n{"global_step": 2}\n\x00\xff\xfe{"glo')
+    assert [row["global_step"] for row in read_rows(file)] == [1, 2]
+    cut_after(file, 1)
+    assert file.read_text() == '{"global_step": 1}\n'
+    assert read_rows(tmp_path / "nothing") == []
+
+
+def test_csv_has_a_column_a_metric(tmp_path: Path) -> None:
+    log = logger(tmp_path, csv_export=True)
+    log.log({"global_step": 1, "a": 2.0})
+    log.log({"global_step": 2, "b": float("nan")})
+    log.close()
+    with open(tmp_path / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows == [{"global_step": "1", "a": "2.0", "b": ""}, {"global_step": "2", "a": "", "b": ""}]
+    export_csv(tmp_path / "nothing.jsonl", tmp_path / "nothing.csv")
+    assert (tmp_path / "nothing.csv").read_text().strip() == ""
+
+
+def test_tensorboard_can_be_read_back_and_a_resume_purges_what_is_repeated(tmp_path: Path) -> None:
+    log = logger(tmp_path, tensorboard=True)
+    for step in (10, 20, 30):
+        log.log({"global_step": step, "train/loss": 0.5 * step})
+    log.log_evaluation(20, 0.0, EVALUATION)
+    log.close()
+    assert scalars(tmp_path, "train/loss") == [(10, 5.0), (20, 10.0), (30, 15.0)]
+    assert scalars(tmp_path, "evaluation/return_mean") == [(20, 2.0)]
+    again = logger(tmp_path, tensorboard=True, resume_step=20)
+    again.log({"global_step": 30, "train/loss": 1.0})
+    again.close()
+    assert scalars(tmp_path, "train/loss") == [(10, 5.0), (20, 10.0), (30, 1.0)]
+
+
+def test_wandb_is_an_extra_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(MissingExtraError, match=r"axiomrl\[wandb\]"):
+        logger(tmp_path, wandb=True)

@@ -1,0 +1,75 @@
+"""The evaluator: exactly as many episodes as asked for, no favour for short ones, no trace in training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from runtime_helpers import Reader, count_envs
+from torch import nn
+
+from rl_training.envs.seeding import episode_seed
+from rl_training.runtime.evaluator import evaluate, evaluation_mode
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (1, 4), (7, 3), (10, 4), (12, 4)])
+def test_the_number_of_episodes_is_exact(episodes: int, num_envs: int) -> None:
+    with count_envs(num_envs, lengths=lambda seed: 1 + seed % 5) as envs:
+        result = evaluate(Reader(), envs, episodes, device=CPU)
+    assert len(result.returns) == len(result.lengths) == len(result.seeds) == episodes
+    assert len(set(result.seeds)) == episodes
+    for total, length, seed in zip(result.returns, result.lengths, result.seeds, strict=True):
+        assert length == 1 + seed % 5
+        assert total == length * (length + 1) / 2
+
+
+def test_short_episodes_are_not_counted_more_often() -> None:
+    """Every even seed is over at once and every odd one takes 60 steps: the first to finish are all short."""
+    with count_envs(4, lengths=lambda seed: 60 if seed % 2 else 1) as envs:
+        result = evaluate(Reader(), envs, 12, device=CPU, seed=5)
+    owed = [episode_seed(5, env, episode) for env in range(4) for episode in range(3)]
+    assert list(result.seeds) == owed
+    assert list(result.lengths) == [60 if seed % 2 else 1 for seed in owed]
+    assert {1, 60} == set(result.lengths)
+
+
+def test_the_same_seed_plays_the_same_episodes_sampled_or_not() -> None:
+    for deterministic in (True, False):
+        with count_envs(2, lengths=lambda seed: 1 + seed % 9) as envs:
+            first, again, other = (
+                evaluate(Reader(), envs, 5, device=CPU, seed=s, deterministic=deterministic)
+                for s in (3, 3, 4)
+            )
+        assert first == again
+        assert first.seeds != other.seeds
+
+
+def test_global_generators_are_not_touched() -> None:
+    before = torch.random.get_rng_state()
+    with count_envs(2) as envs:
+        evaluate(Reader(), envs, 4, device=CPU, deterministic=False)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_policys_state_is_reset_with_each_episode() -> None:
+    policy = Reader(stateful=True)
+    with count_envs(1, length=3) as envs:
+        evaluate(policy, envs, 2, device=CPU)
+    assert [age.item() for age in policy.seen] == [0, 1, 2, 0, 1, 2]
+
+
+def test_the_policy_is_in_eval_mode_and_each_module_returns_to_its_own() -> None:
+    policy = Reader()
+    policy.thawed, policy.frozen = nn.Dropout(), nn.Dropout().eval()
+    policy.train()
+    policy.frozen.eval()
+    with count_envs(1) as envs:
+        evaluate(policy, envs, 1, device=CPU)
+    assert set(policy.modes) == {False}
+    assert policy.training
+    assert policy.thawed.training
+    assert not policy.frozen.training
+    with pytest.raises(RuntimeError), evaluation_mode(policy):
+        raise RuntimeError
+    assert policy.training

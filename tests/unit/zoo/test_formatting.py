@@ -1,0 +1,82 @@
+"""Numbers as they are shown, and the geometry of charts."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_training.zoo import formatting as fmt
+from rl_training.zoo.charts import thin
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0"), (500.0, "500.0"), (21.858, "21.86"), (-195.26, "\u2212195.3"), (1974.47, "1,974"),
+     (0.0339, "0.0339"), (0.152, "0.152"), (0.00567, "0.00567"), (3.637e-07, "3.64e\u22127"),
+     (-2.5e9, "\u22122.5e9")],
+)  # fmt: skip
+def test_number(value: float, shown: str) -> None:
+    assert fmt.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (20_000, "20k"), (1_500_000, "1.5M"), (-2500, "\u22122.5k"), (0.25, "0.25"), (2e9, "2G")],
+)
+def test_compact(value: float, shown: str) -> None:
+    assert fmt.compact(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "< 0.1 s"), (42.09, "42.1 s"), (192, "3 min 12 s"), (7500, "2 h 05 min"), (273_600, "3 d 4 h"),
+     (59.97, "1 min 00 s"), (3599.7, "1 h 00 min")],
+)  # fmt: skip
+def test_duration(seconds: float, shown: str) -> None:
+    assert fmt.duration(seconds) == shown
+
+
+def test_spread_percent_and_size() -> None:
+    assert fmt.spread(453.2, 74.06) == "453.2 ± 74.1"
+    assert fmt.spread(-1050.74, 291.94) == "\u22121,050.7 ± 291.9"
+    assert fmt.spread(0.0, 0.0) == "0.0 ± 0.0"
+    assert [fmt.percent(s) for s in (0.7304, 0.0002, 0.0, 1.0)] == ["73.0 %", "< 0.1 %", "0.0 %", "100.0 %"]
+    assert [fmt.size(b) for b in (512, 2048, 25_276_518_400)] == ["512 B", "2.0 KiB", "23.5 GiB"]
+
+
+def test_ticks_of_common_axes() -> None:
+    assert fmt.ticks(0, 97_000, 7) == [0, 20_000, 40_000, 60_000, 80_000, 100_000]
+    assert fmt.ticks(-1961, -622, 6) == [-2000, -1500, -1000, -500]
+    assert fmt.ticks(5.0, 5.0, 4)[0] < 5.0 < fmt.ticks(5.0, 5.0, 4)[-1]
+
+
+finite = st.floats(-1e99, 1e99)
+
+
+@given(a=finite, b=finite, at_most=st.integers(3, 8))
+def test_ticks_cover_the_data_evenly(a: float, b: float, at_most: int) -> None:
+    low, high = min(a, b), max(a, b)
+    ticks = fmt.ticks(low, high, at_most)
+    slack = 1e-6 * max(abs(low), abs(high))
+    assert 2 <= len(ticks) <= at_most
+    assert ticks[0] <= low + slack
+    assert ticks[-1] >= high - slack
+    gaps = [second - first for first, second in pairwise(ticks)]
+    assert min(gaps) > 0
+    assert math.isclose(min(gaps), max(gaps), rel_tol=1e-3)
+
+
+def test_thinning_keeps_the_outline() -> None:
+    points = [(float(i), math.sin(i)) for i in range(10_000)]
+    points[1234] = (1234.0, 99.0)
+    points[8765] = (8765.0, -99.0)
+    kept = thin(points, 600)
+    assert len(kept) <= 600
+    assert kept == sorted(kept)
+    assert {(1234.0, 99.0), (8765.0, -99.0)} <= set(kept)
+    assert set(kept) <= set(points)
+    assert thin(points[:50], 600) == points[:50]
