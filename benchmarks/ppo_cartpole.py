@@ -89,7 +89,14 @@ def stable_baselines3(num_envs: int, iterations: int) -> float:
     envs = DummyVecEnv([lambda: gym.make("CartPole-v1")] * num_envs)
     batch = STEPS * num_envs // MINIBATCHES
     model = PPO(
-        "MlpPolicy", envs, n_steps=STEPS, batch_size=batch, n_epochs=EPOCHS, clip_range_vf=0.2, device="cpu", seed=0
+        "MlpPolicy",
+        envs,
+        n_steps=STEPS,
+        batch_size=batch,
+        n_epochs=EPOCHS,
+        clip_range_vf=0.2,
+        device="cpu",
+        seed=0,
     )
     marks = Marks()
     model.learn(STEPS * num_envs * (iterations + 1), callback=marks)
@@ -127,7 +134,9 @@ def compare(num_envs: int, iterations: int, repeats: int, backend: str) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--envs", type=int, nargs="+", default=[8, 64])
     parser.add_argument("--backends", nargs="+", default=["sync"], choices=["sync", "async", "native"])
     parser.add_argument("--iterations", type=int, default=40)
@@ -145,7 +154,12 @@ def main() -> None:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
         report = {
             "benchmark": "ppo_cartpole",
-            "settings": {"num_steps": STEPS, "update_epochs": EPOCHS, "num_minibatches": MINIBATCHES, "threads": 1},
+            "settings": {
+                "num_steps": STEPS,
+                "update_epochs": EPOCHS,
+                "num_minibatches": MINIBATCHES,
+                "threads": 1,
+            },
             "python": platform.python_version(),
             "versions": {**versions(), "stable-baselines3": version("stable-baselines3")},
             "hardware": hardware(),

@@ -59,7 +59,9 @@ def run_seed(preset: str, seed: int, episodes: int, folder: str, extra: list[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("presets", nargs="+")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--episodes", type=int, default=100)
@@ -83,7 +85,9 @@ def main() -> None:
             report = {"preset": preset, "episodes": args.episodes, **about, "summary": summary, "runs": runs}
             path = args.output / f"{preset.replace('/', '-')}.json"
             path.write_text(json.dumps(report, indent=1) + "\n")
-            print(f"{preset}: mean {summary['mean']:.1f}, worst seed {summary['min']:.1f} -> {path}", flush=True)
+            print(
+                f"{preset}: mean {summary['mean']:.1f}, worst seed {summary['min']:.1f} -> {path}", flush=True
+            )
 
 
 if __name__ == "__main__":

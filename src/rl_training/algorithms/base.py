@@ -220,7 +220,8 @@ def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def _load_optimizer_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    saved = {int(index): values for index, values in state.items()}
+    # Copies: torch would share the saved moments with the optimiser, and training would change them.
+    saved = {int(index): {k: v.clone() for k, v in moments.items()} for index, moments in state.items()}
     groups = [dict(group) for group in optimizer.param_groups]
     optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
     for group, ours in zip(optimizer.param_groups, groups, strict=True):

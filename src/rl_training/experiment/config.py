@@ -219,9 +219,10 @@ def keyword_layer(keywords: Mapping[str, Any], algo: str | None) -> Layer:
     top = {f.name for f in dataclasses.fields(TrainConfig)}
     values: dict[str, Any] = {key: value for key, value in keywords.items() if key in top}
     try:
-        own = {f.name for f in dataclasses.fields(registry.algorithm(algo).cls.Hyperparams)} if algo else set()
+        own_fields = dataclasses.fields(registry.algorithm(algo).cls.Hyperparams) if algo else ()
     except ConfigError:  # an unknown algorithm is reported with its place when the layers are resolved
         return Layer("keyword", {key: plain(value) for key, value in values.items()})
+    own = {f.name for f in own_fields}
     unknown = [key for key in keywords if key not in top | own]
     if unknown:
         hints = {key: nearest(key, top | own) for key in unknown}

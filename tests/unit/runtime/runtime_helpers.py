@@ -18,7 +18,7 @@ from rl_training.types import PolicyOutput
 
 
 class Count(gymnasium.Env[Any, Any]):
-    """Observation [steps taken, length], reward 1 + steps taken; ends after `length` steps, or what `lengths` says."""
+    """Shows [steps, length] and pays the steps taken; `lengths` gives an episode's length from its seed."""
 
     def __init__(
         self, length: int = 3, ending: str = "truncated", lengths: Callable[[int], int] | None = None

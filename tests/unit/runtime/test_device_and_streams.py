@@ -1,0 +1,100 @@
+"""Devices that are there, settings that are put back, and randomness with names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_training.errors import ConfigError, EnvError
+from rl_training.runtime.device import resolve_device, torch_settings
+from rl_training.runtime.random import RandomStreams, derive_seed
+from rl_training.runtime.signals import SIGNALS, stop_on_signals
+from rl_training.runtime.video import VideoWriter
+
+CPU = torch.device("cpu")
+
+
+def test_devices() -> None:
+    assert resolve_device("cpu") == CPU
+    assert resolve_device("auto").type in ("cpu", "cuda")
+    for name in ("tpu", "cuda:x", "cpu:0", ""):
+        with pytest.raises(ConfigError, match="unknown device"):
+            resolve_device(name)
+    with pytest.raises(ConfigError, match="'cuda:99' is not available"):
+        resolve_device("cuda:99")
+
+
+@pytest.mark.parametrize(("setting", "exact"), [("auto", True), (True, True), (False, False)])
+def test_torch_settings_hold_inside_and_are_put_back(setting: Any, exact: bool) -> None:
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with torch_settings(CPU, threads=2, deterministic=setting):
+        assert torch.get_num_threads() == 2
+        assert torch.are_deterministic_algorithms_enabled() is exact
+    with pytest.raises(KeyError), torch_settings(CPU, threads=2, deterministic=setting):
+        raise KeyError
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_streams_depend_on_seed_and_name_and_not_on_the_order_of_use() -> None:
+    first, second = RandomStreams(1, CPU), RandomStreams(1, CPU)
+    a = torch.rand(3, generator=first.get("a"))
+    torch.rand(7, generator=second.get("b"))
+    assert torch.equal(torch.rand(3, generator=second.get("a")), a)
+    assert not torch.equal(torch.rand(3, generator=RandomStreams(2, CPU).get("a")), a)
+    assert not torch.equal(torch.rand(3, generator=RandomStreams(1, CPU).get("b")), a)
+    again = RandomStreams(99, CPU)
+    again.load_state_dict(first.state_dict())
+    assert torch.equal(torch.rand(3, generator=again.get("a")), torch.rand(3, generator=first.get("a")))
+
+
+def test_derived_seeds_fit_63_bits_and_differ() -> None:
+    seeds = {derive_seed(s, name) for s in range(50) for name in ("weights", "evaluation", "test")}
+    assert len(seeds) == 150
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert derive_seed(3, "x", 1) == derive_seed(3, "x", 1) != derive_seed(3, "x", 2)
+    assert derive_seed(2**80, "x") >= 0
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
+    trainer: Any = SimpleNamespace(interrupted=None)
+    trainer.interrupt = lambda name: setattr(trainer, "interrupted", name)
+    before = [signal.getsignal(each) for each in SIGNALS]
+    with stop_on_signals(trainer):
+        os.kill(os.getpid(), number)
+        assert trainer.interrupted == number.name
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_outside_the_main_thread_signals_are_left_alone() -> None:
+    seen = []
+
+    def work() -> None:
+        with stop_on_signals(SimpleNamespace(interrupted=None)):  # type: ignore[arg-type]
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_frames_become_a_video(tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg", reason='pip install "axiomrl[video]"')
+    with VideoWriter(tmp_path / "new" / "out.mp4", fps=10) as writer:
+        for brightness in range(5):
+            writer.write(np.full((33, 48, 3), 40 * brightness, np.uint8))
+        with pytest.raises(EnvError, match="no rgb_array frames"):
+            writer.write(None)
+    assert writer.frames == 5
+    assert b"ftyp" in (tmp_path / "new" / "out.mp4").read_bytes()[:16]
