@@ -1,4 +1,4 @@
-"""PPO on CartPole: environment steps a second beside Stable-Baselines3, same settings, same process, in turns.
+"""PPO on CartPole: environment steps a second beside Stable-Baselines3, same settings, in turns.
 
     python benchmarks/ppo_cartpole.py [--envs 8 64] [--iterations 40] [--repeats 5] [-o FILE]
 

@@ -1,6 +1,6 @@
 """Train presets over several seeds, evaluate the last checkpoint of each run, and write the numbers down.
 
-    python benchmarks/presets.py ppo/cartpole ppo/pendulum --seeds 1 2 3 4 5 --episodes 100 --jobs 2 -o benchmarks/results
+    python benchmarks/presets.py ppo/cartpole ppo/pendulum --seeds 1 2 3 4 5 --episodes 100 --jobs 2
 
 One JSON file a preset: every seed's evaluation, episode by episode, with the commit and the machine. Runs are
 ordinary `axiomrl train` and `axiomrl eval` commands, so any of them can be repeated by hand.
@@ -45,7 +45,8 @@ def run_seed(preset: str, seed: int, episodes: int, folder: str, extra: list[str
     )
     curve = (Path(trained["run_dir"]) / "evaluations.jsonl").read_text().splitlines()
     points = [json.loads(line) for line in curve]
-    print(f"{preset} seed {seed}: {evaluation['return_mean']:.1f} ± {evaluation['return_std']:.1f} ({seconds:.0f} s)", flush=True)  # fmt: skip
+    outcome = f"{evaluation['return_mean']:.1f} ± {evaluation['return_std']:.1f}"
+    print(f"{preset} seed {seed}: {outcome} ({seconds:.0f} s)", flush=True)
     return {
         "seed": seed,
         "command": ["axiomrl", "train", *arguments],

@@ -1,4 +1,4 @@
-"""Presets reach what they promise: quickly here for one of them, all with `--full` (see docs/benchmarks.md)."""
+"""Presets reach what they promise: one of them here, more of them with `--full`."""
 
 from __future__ import annotations
 
