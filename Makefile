@@ -4,8 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
 
-.PHONY: help demo test check lint types layers format test-full docs wheel bench clean
+.PHONY: help demo test check lint types layers format test-full test-faults docs wheel bench clean
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -48,6 +50,10 @@ format: $(VENV)/.installed-dev  ## Format and fix what can be fixed
 
 test-full: $(VENV)/.installed-dev  ## The test suite with the long learning runs
 	$(BIN)/python -m pytest -n auto --full
+
+test-faults: $(VENV)/.installed-dev  ## The fault tests in full numbers, with their figures written to docs/reliability.md
+	report=$$(mktemp) && AXIOMRL_FAULT_REPORT=$$report $(BIN)/python -m pytest tests/faults -n auto --full && \
+	$(BIN)/python docs/generate_reliability.py $$report && rm $$report
 
 docs: $(VENV)/.installed-dev  ## Build the documentation into docs/_build
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -67,11 +67,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
+    parser.add_argument("--commit", help="the commit that runs, where there is no repository to ask")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, default=[], help="options passed on to train")
     parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/results"))
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
-    about = {"versions": versions(), "hardware": hardware(), "git": git_state()}
+    git = {"commit": args.commit, "is_dirty": False} if args.commit else git_state()
+    about = {"versions": versions(), "hardware": hardware(), "git": git}
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.jobs) as pool:
         jobs = {
             preset: [

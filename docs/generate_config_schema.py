@@ -35,7 +35,13 @@ def generated() -> str:
     sections = [_section("Top level", (), TrainConfig)]
     sections += [_section(f"`{f.name}`", (f.name,), cls) for f, cls in _sections(TrainConfig)]
     sections += [
-        _section(f"`hyperparams` of `{entry.id}`", ("hyperparams",), entry.cls.Hyperparams, entry.fixed)
+        _section(
+            f"`hyperparams` of `{entry.id}`",
+            ("hyperparams",),
+            entry.cls.Hyperparams,
+            entry.fixed,
+            entry.defaults,
+        )
         for entry in registry.algorithms().values()
     ]
     return "\n\n".join(sections)
@@ -80,22 +86,24 @@ def _sections(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], type[Any
             yield f, f.default_factory
 
 
-def _section(title: str, at: tuple[str, ...], cls: type[Any], fixed: Any = None) -> str:
+def _section(title: str, at: tuple[str, ...], cls: type[Any], fixed: Any = None, defaults: Any = None) -> str:
     hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
     nested = {f.name for f, _ in _sections(cls)} | {"hyperparams"}
     rows = ["| key | type | default | what it does |", "|---|---|---|---|"]
     for f in dataclasses.fields(cls):
         is_section = cls is TrainConfig and f.name in nested
         kind = "section" if is_section else describe(hints[f.name])
-        default = "" if is_section else _default(f, fixed or {})
+        default = "" if is_section else _default(f, fixed or {}, defaults or {})
         rows.append(f"| `{'.'.join((*at, f.name))}` | {kind} | {default} | {docs[f.name]} |")
     summary = (cls.__doc__ or "").strip().splitlines()[0]
     return "\n".join([f"### {title}", "", summary, "", *rows])
 
 
-def _default(f: dataclasses.Field[Any], fixed: dict[str, Any]) -> str:
+def _default(f: dataclasses.Field[Any], fixed: dict[str, Any], defaults: dict[str, Any]) -> str:
     if f.name in fixed:
         return f"`{_plain(fixed[f.name])}` (fixed)"
+    if f.name in defaults:
+        return f"`{_plain(defaults[f.name])}`"
     if f.default is not dataclasses.MISSING:
         return f"`{_plain(f.default)}`"
     return "required" if f.default_factory is dataclasses.MISSING else f"`{_plain(f.default_factory())}`"

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "TrainConfig": "rl_training.experiment.config",
-    "load_config": "rl_training.experiment.config",
+    "load_config": "rl_training.experiment.layers",
     "TrainResult": "rl_training.api",
     "train": "rl_training.api",
     "resume": "rl_training.api",
@@ -25,7 +25,11 @@ _EXPORTS = {
 }
 
 if TYPE_CHECKING:
+    from rl_training.algorithms.dqn import DQN as DQN
     from rl_training.algorithms.ppo import PPO as PPO
+    from rl_training.algorithms.sac import SAC as SAC
+    from rl_training.algorithms.td3 import DDPG as DDPG
+    from rl_training.algorithms.td3 import TD3 as TD3
     from rl_training.api import TrainResult as TrainResult
     from rl_training.api import evaluate as evaluate
     from rl_training.api import load as load
@@ -34,7 +38,7 @@ if TYPE_CHECKING:
     from rl_training.envs import make_vector_env as make_vector_env
     from rl_training.errors import AxiomError as AxiomError
     from rl_training.experiment.config import TrainConfig as TrainConfig
-    from rl_training.experiment.config import load_config as load_config
+    from rl_training.experiment.layers import load_config as load_config
     from rl_training.policies.encoder_registry import register_encoder as register_encoder
     from rl_training.registry import register_algorithm as register_algorithm
     from rl_training.runtime.callbacks import Callback as Callback

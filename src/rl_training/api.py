@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -21,14 +20,25 @@ from rl_training.assembly import (
     resolve_config,
     separate_env,
 )
+from rl_training.continuation import (
+    Continuation,
+    algorithm_of,
+    go_on,
+    open_continuation,
+    plan,
+    restore,
+    session_of,
+    session_to_load,
+)
 from rl_training.envs import make_vector_env
 from rl_training.envs.observations import batched
 from rl_training.errors import AxiomError, CheckpointError, ConfigError
 from rl_training.execution import execute
 from rl_training.experiment.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rl_training.experiment.config import Resolved, replace
+from rl_training.experiment.find import Which, find_checkpoint
+from rl_training.experiment.layers import Resolved, keyword_layer, replace
 from rl_training.experiment.loggers import summarize
-from rl_training.experiment.run import Run, Which, find_checkpoint, run_of
+from rl_training.experiment.run import Run
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.evaluator import evaluate as run_episodes
@@ -83,26 +93,61 @@ def start(
 ) -> TrainResult:
     """Train a resolved configuration."""
     session = make_session(resolved, env)
-    algorithm = _algorithm(session)
+    algorithm = algorithm_of(session)
     if init_from is not None:
-        _restore(algorithm, read_checkpoint(find_checkpoint(init_from)), weights_only=True)
+        restore(algorithm, read_checkpoint(find_checkpoint(init_from)), weights_only=True)
     return _begin(algorithm, session, callbacks, progress)
 
 
 def resume(
     path: StrPath,
     *,
-    total_timesteps: int | None = None,
     extend_schedules: bool = False,
+    allow_drift: bool = False,
     env: Any = None,
     callbacks: Callbacks = (),
     progress: bool = False,
+    **overrides: Any,
 ) -> TrainResult:
-    """Go on with a run from its latest checkpoint, or from the checkpoint given, in the same directory."""
-    checkpoint = read_checkpoint(find_checkpoint(path, "latest"))
-    session = _session_of(checkpoint, env, total_timesteps=total_timesteps)
-    algorithm = _algorithm(session)
-    return _continue(algorithm, session, checkpoint, callbacks, progress, extend_schedules=extend_schedules)
+    """Go on with a run from its latest checkpoint, or from the checkpoint given, in the same directory.
+
+    A checkpoint that lies outside a run goes on in a new run in `output_dir` (default: `runs`). `overrides`
+    are as in `train`; those that would make it another run need `allow_drift`.
+    """
+    env, keywords = separate_env(env, overrides)
+    checkpoint, layers = open_continuation(path)
+    given = keyword_layer(keywords, keywords.get("algo") or checkpoint.config.algo)
+    return resume_planned(
+        plan(checkpoint, layers, given, allow_drift=allow_drift),
+        env,
+        callbacks,
+        progress,
+        extend_schedules=extend_schedules,
+    )
+
+
+def resume_planned(
+    continuation: Continuation,
+    env: Any = None,
+    callbacks: Callbacks = (),
+    progress: bool = False,
+    *,
+    extend_schedules: bool = False,
+) -> TrainResult:
+    """Go on as planned."""
+    session = session_of(continuation.checkpoint, continuation.config, env)
+    return _result(
+        *go_on(
+            algorithm_of(session),
+            session,
+            continuation.checkpoint,
+            run_dir=continuation.run_dir,
+            changes=continuation.changes,
+            callbacks=callbacks,
+            progress=progress,
+            extend_schedules=extend_schedules,
+        )
+    )
 
 
 def evaluate(
@@ -132,10 +177,8 @@ def evaluate(
 def load(path: StrPath, env: Any = None, *, which: Which = "best", device: str = "auto") -> Algorithm:
     """A trained agent from a run directory or checkpoint, whatever its algorithm."""
     checkpoint = read_checkpoint(find_checkpoint(path, which))
-    session = _session_of(checkpoint, env, device=device)
-    algorithm = _algorithm(session)
-    _restore(algorithm, checkpoint)
-    session.state, session.step, session.source = checkpoint.state, checkpoint.step, checkpoint.path
+    algorithm = algorithm_of(session_to_load(checkpoint, env, device))
+    restore(algorithm, checkpoint)
     return algorithm
 
 
@@ -147,7 +190,7 @@ def open_session(cls: type[Algorithm], config: Any, env: Any, overrides: Mapping
     ids = [entry.id for entry in registry.algorithms().values() if entry.cls is cls]
     if not ids:
         raise ConfigError(f"{cls.__name__} is not registered: decorate it with @register_algorithm")
-    plain = [i for i in ids if not registry.algorithm(i).fixed]
+    plain = [i for i in ids if not registry.algorithm(i).hyperparams({})]
     env, keywords = separate_env(env, overrides)
     resolved = resolve_config(config, keywords, (plain or ids)[0], env)
     if resolved.config.algo not in ids:
@@ -173,12 +216,18 @@ def learn(
         session.config = replace(session.config, total_timesteps=total_timesteps)
     if session.run_dir is not None:
         checkpoint = read_checkpoint(find_checkpoint(session.run_dir, "latest"))
-        return _continue(algorithm, session, checkpoint, callbacks, progress)
-    if session.state is not None and "trainer" in session.state:
+    elif session.state is not None and "trainer" in session.state:
         assert session.source is not None  # only what was loaded has a state before a run
-        loaded = Checkpoint(session.source, session.step, session.config, session.spec, session.state)
-        return _continue(algorithm, session, loaded, callbacks, progress, in_place=False)
-    return _begin(algorithm, session, callbacks, progress)
+        checkpoint = Checkpoint(
+            session.source, session.step, session.config, session.spec, session.state, session.written_by
+        )
+    else:
+        return _begin(algorithm, session, callbacks, progress)
+    return _result(
+        *go_on(
+            algorithm, session, checkpoint, run_dir=session.run_dir, callbacks=callbacks, progress=progress
+        )
+    )
 
 
 def evaluate_algorithm(
@@ -260,28 +309,6 @@ def _session(algorithm: Algorithm) -> Session:
     return session
 
 
-def _algorithm(session: Session) -> Algorithm:
-    cls = registry.algorithm(session.config.algo).cls
-    algorithm: Algorithm = cls.from_context(session.context)
-    algorithm.session = session
-    return algorithm
-
-
-def _session_of(
-    checkpoint: Checkpoint, env: Any, *, total_timesteps: int | None = None, device: str | None = None
-) -> Session:
-    config = checkpoint.config
-    if total_timesteps is not None:
-        config = replace(config, total_timesteps=total_timesteps)
-    module = config.env_id.rpartition(":")[0]
-    if env is None and module and module not in sys.modules:
-        raise CheckpointError(
-            f"{checkpoint.path}: its env {config.env_id!r} would import the module {module!r}, which a file "
-            f"must not decide; import it yourself (on the command line: --import {module})"
-        )
-    return make_session(Resolved(config, {}), env, checkpoint.spec, device)
-
-
 def _begin(algorithm: Algorithm, session: Session, callbacks: Callbacks, progress: bool) -> TrainResult:
     """Train from step 0 in a new run directory."""
 
@@ -289,55 +316,6 @@ def _begin(algorithm: Algorithm, session: Session, callbacks: Callbacks, progres
         return Run.create(session.config, session.spec, preset=session.preset)
 
     return _result(*execute(algorithm, session, create, callbacks=callbacks, progress=progress))
-
-
-def _continue(
-    algorithm: Algorithm,
-    session: Session,
-    checkpoint: Checkpoint,
-    callbacks: Callbacks,
-    progress: bool,
-    *,
-    extend_schedules: bool = False,
-    in_place: bool = True,
-) -> TrainResult:
-    """Train on from a checkpoint, in its run directory if it still lies in one, else in a new one."""
-    if "trainer" not in checkpoint.state:
-        raise CheckpointError(f"{checkpoint.path}: holds an agent but no training state; use --init-from")
-    run_dir = run_of(checkpoint.path) if in_place else None
-    config = session.config
-    if checkpoint.step >= config.total_timesteps:
-        raise AxiomError(
-            f"{run_dir or checkpoint.path}: already at step {checkpoint.step} of {config.total_timesteps}; "
-            "give a larger total (--total-timesteps N) to train on"
-        )
-
-    def open_run() -> Run:
-        if run_dir is None:
-            return Run.create(config, session.spec, preset=session.preset)
-        return Run.reopen(run_dir, config, session.spec, checkpoint.path)
-
-    return _result(
-        *execute(
-            algorithm,
-            session,
-            open_run,
-            callbacks=callbacks,
-            progress=progress,
-            state=checkpoint.state,
-            extend_schedules=extend_schedules,
-        )
-    )
-
-
-def _restore(algorithm: Algorithm, checkpoint: Checkpoint, *, weights_only: bool = False) -> None:
-    """Take over what a checkpoint holds, or its weights and nothing else."""
-    try:
-        algorithm.load_state_dict(checkpoint.state, weights_only=weights_only)
-    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: its weights do not fit this configuration: {error}"
-        ) from None
 
 
 def _result(run: Run, trainer: Trainer) -> TrainResult:

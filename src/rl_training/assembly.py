@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,17 @@ import torch
 
 from rl_training import registry
 from rl_training.algorithms.base import Context
-from rl_training.envs import probe
+from rl_training.envs import choose_backend, probe
 from rl_training.envs.config import EnvConfig
 from rl_training.errors import ConfigError, EnvError
-from rl_training.experiment.config import (
+from rl_training.experiment.config import TrainConfig, plain, to_dict
+from rl_training.experiment.layers import (
     Layer,
     Resolved,
-    TrainConfig,
     file_layers,
     keyword_layer,
-    plain,
     preset_layers,
     resolve_layers,
-    to_dict,
 )
 from rl_training.runtime.device import resolve_device
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
@@ -49,6 +48,8 @@ class Session:
     step: int = 0
     state: dict[str, Any] | None = None
     """The whole state of the run after `learn`, ready to be saved."""
+    written_by: Mapping[str, Any] = field(default_factory=dict)
+    """Who wrote the checkpoint this agent was loaded from."""
     sampling: torch.Generator | None = None
     """The generator behind `predict(deterministic=False)`."""
 
@@ -57,7 +58,11 @@ def make_session(
     resolved: Resolved, env: Any, spec: Spec | None = None, device: str | None = None
 ) -> Session:
     """Look at the env (unless its spec is known) and prepare what an algorithm is built from."""
-    config = resolved.config
+    # An automatic choice is made once and saved, so that no later release resumes the run with another.
+    env_section = dataclasses.replace(
+        resolved.config.env, backend=choose_backend(resolved.config.env.backend)
+    )
+    config = dataclasses.replace(resolved.config, env=env_section)
     target = resolve_device(device or config.device)
     spec = probe(config, env) if spec is None else spec
     check_action_space(config.algo, spec)

@@ -48,6 +48,10 @@ class CheckpointError(AxiomError):
     """A checkpoint or run directory that is missing, damaged or not ours."""
 
 
+class SaveError(CheckpointError):
+    """A file of a run that could not be written: a full or read-only disk, an I/O error."""
+
+
 class NonFiniteError(AxiomError):
     """NaN or infinity where training needs a number."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from rl_training.algorithms.base import Algorithm
@@ -12,8 +13,9 @@ from rl_training.envs import make_vector_env
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, to_dict
+from rl_training.experiment.drift import Change
 from rl_training.experiment.loggers import RunLogger
-from rl_training.experiment.run import Run
+from rl_training.experiment.run import Run, Status
 from rl_training.runtime.callbacks import (
     Callback,
     CheckpointCallback,
@@ -23,12 +25,25 @@ from rl_training.runtime.callbacks import (
 )
 from rl_training.runtime.device import torch_settings
 from rl_training.runtime.evaluator import evaluate as run_episodes
+from rl_training.runtime.off_policy import OffPolicyTrainer  # noqa: F401 - registers its family
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
 from rl_training.runtime.progress import ProgressCallback
 from rl_training.runtime.random import derive_seed
 from rl_training.runtime.signals import stop_on_signals
 from rl_training.runtime.trainer import LoopSettings, Trainer
 from rl_training.types import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a run that goes on begins: a saved state, who wrote it, and what has been changed since."""
+
+    state: Mapping[str, Any]
+    written_by: Mapping[str, Any]
+    changes: Sequence[Change] = ()
+    extend_schedules: bool = False
+    outcome: Mapping[str, Any] | None = None
+    """How the run had ended when its process died: there is nothing left to train, only to say so."""
 
 
 class EvaluationEnvs:
@@ -93,10 +108,9 @@ def execute(
     *,
     callbacks: Callback | Sequence[Callback] = (),
     progress: bool = False,
-    state: Mapping[str, Any] | None = None,
-    extend_schedules: bool = False,
+    start: Start | None = None,
 ) -> tuple[Run, Trainer]:
-    """Run a trainer from its start, or from `state`, to its end, and leave the run directory in order.
+    """Run a trainer from step 0, or from `start`, to its end, and leave the run directory in order.
 
     The run is opened last: what cannot be trained leaves no trace, and no worker inherits the run's lock.
     """
@@ -114,15 +128,15 @@ def execute(
             evaluator.open()  # a user's env that cannot be had twice is better known now
         run = open_run()
         try:
-            trainer = _run(algorithm, session, run, envs, evaluator, chosen, state, extend_schedules)
+            trainer = _run(algorithm, session, run, envs, evaluator, chosen, start)
         except KeyboardInterrupt:
             run.finish("interrupted", "interrupted at once")
             raise
         except BaseException as error:
             run.fail(error)
             raise
-    stopped_early = trainer.interrupted is not None and not trainer.finished
-    run.finish("interrupted" if stopped_early else "completed", trainer.stop_reason)
+    status, reason = _outcome(trainer) or ("completed", None)
+    run.finish(status, reason)
     return run, trainer
 
 
@@ -133,12 +147,11 @@ def _run(
     envs: VectorEnv,
     evaluator: EvaluationEnvs,
     callbacks: Sequence[Callback],
-    state: Mapping[str, Any] | None,
-    extend_schedules: bool,
+    start: Start | None,
 ) -> Trainer:
     config = session.config
     with ExitStack() as stack:
-        logger = _logger(run, config, None if state is None else state["trainer"]["global_step"])
+        logger = _logger(run, config, None if start is None else start.state["trainer"]["global_step"])
         stack.callback(logger.close)
         for callback in callbacks:
             if isinstance(callback, ProgressCallback):
@@ -151,15 +164,31 @@ def _run(
             "latest_metrics": dict(trainer.latest),
             "resume_grade": dict(zip(("grade", "reason"), _resume_grade(envs, session), strict=True)),
         }
-        if state is not None:
-            run.record_resume(trainer.load_state_dict(state), trainer.global_step)
-        if extend_schedules:
-            trainer.horizon = config.total_timesteps
-        with stop_on_signals(trainer):
-            trainer.run()
+        run.outcome = lambda: _outcome(trainer)
+        if start is not None:
+            grade, changes = trainer.load_state_dict(start.state), list(start.changes)
+            if start.extend_schedules:
+                before, trainer.horizon = trainer.horizon, config.total_timesteps
+                changes.append(Change("schedules", before, trainer.horizon, "extend_schedules", "none"))
+            run.record_resume(grade, trainer.global_step, start.written_by, changes)
+        if start is not None and start.outcome is not None:
+            trainer.stop_reason = start.outcome.get("stop_reason")
+            trainer.latest.update(run.metadata.get("latest_metrics") or {})
+        else:
+            with stop_on_signals(trainer):
+                trainer.run()
+            run.require_saved()
         session.run_dir, session.source = run.dir, run.latest_checkpoint
         session.step, session.state = trainer.global_step, trainer.state_dict()
     return trainer
+
+
+def _outcome(trainer: Trainer) -> tuple[Status, str | None] | None:
+    """How a run has ended, or None while there is something left to do."""
+    if not trainer.finished and trainer.stop_reason is None:
+        return None
+    stopped_early = trainer.interrupted is not None and not trainer.finished
+    return ("interrupted" if stopped_early else "completed"), trainer.stop_reason
 
 
 def _all_callbacks(
@@ -203,4 +232,5 @@ def _logger(run: Run, config: TrainConfig, resume_step: int | None) -> RunLogger
         csv_export=config.logging.csv,
         config=to_dict(config),
         resume_step=resume_step,
+        keep_trying=config.checkpoint.on_error == "continue",
     )

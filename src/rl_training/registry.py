@@ -24,6 +24,11 @@ class AlgorithmEntry:
     actions: tuple[str, ...]
     summary: str
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def hyperparams(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Hyperparameters as given, with what the id itself says about them."""
+        return {**self.defaults, **given, **self.fixed}
 
     @property
     def family(self) -> str:
@@ -41,15 +46,20 @@ def register_algorithm(
     tier: Tier,
     actions: tuple[str, ...],
     summary: str,
+    defaults: Mapping[str, Any] | None = None,
     **fixed: Any,
 ) -> Callable[[ClassT], ClassT]:
-    """Class decorator: make an algorithm selectable as `id`; `fixed` are hyperparameters the id defines."""
+    """Class decorator: make an algorithm selectable as `id`.
+
+    `fixed` are hyperparameters that define the id and cannot be contradicted; `defaults` are values it has of
+    its own where the class has others.
+    """
 
     def register(cls: ClassT) -> ClassT:
         known = _ALGORITHMS.get(id)
         if known is not None and known.cls.__qualname__ != cls.__qualname__:
             raise ValueError(f"algorithm id {id!r} is taken by {known.cls.__qualname__}")
-        _ALGORITHMS[id] = AlgorithmEntry(id, cls, tier, actions, summary, fixed)
+        _ALGORITHMS[id] = AlgorithmEntry(id, cls, tier, actions, summary, fixed, defaults or {})
         return cls
 
     return register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -87,6 +87,26 @@ class RolloutBatch(Batch):
     returns: Tensor
     episode_starts: Tensor | None = None
     state: PolicyState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionBatch(Batch):
+    """A minibatch of off-policy experience. `discount` is γⁿ, and 0 where the episode terminated."""
+
+    rewards: Tensor
+    next_obs: TensorObs
+    discount: Tensor
+    weights: Tensor
+    index: Tensor
+    """Where each sample came from, for whoever drew it: to be handed back with its new priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a large state that is written once and referenced for as long as `version` stays the same."""
+
+    version: str
+    tensors: Callable[[], dict[str, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,12 @@ ENV_OF_OBSERVATIONS = {
     "image": "axiom/Image-v0",
     "masked": "axiom/Masked-v0",
 }
-SMALL: dict[str, dict[str, Any]] = {"on-policy": {"num_steps": 16, "num_minibatches": 2, "update_epochs": 2}}
+SMALL: dict[str, dict[str, Any]] = {
+    "on-policy": {"num_steps": 16, "num_minibatches": 2, "update_epochs": 2},
+    "off-policy": {"buffer_size": 100, "batch_size": 8, "learning_starts": 16, "train_every": 4},
+}
+OWN: dict[str, dict[str, Any]] = {"redq": {"gradient_steps": 3, "policy_delay": 2}}
+"""What an algorithm needs to be small beyond that."""
 TIMING = {"elapsed_s", "steps_per_second"}
 
 
@@ -38,7 +43,7 @@ def settings(algo: str, env_id: str, output_dir: Path, **more: Any) -> dict[str,
         "num_envs": 2,
         "total_timesteps": 128,
         "output_dir": str(output_dir),
-        "hyperparams": SMALL[registry.algorithm(algo).family],
+        "hyperparams": {**SMALL[registry.algorithm(algo).family], **OWN.get(algo, {})},
         "evaluation": {"every_steps": 64, "episodes": 2, "num_envs": 2},
         "checkpoint": {"every_steps": 32},
         "logging": {"every_steps": 32, "tensorboard": False},
@@ -95,10 +100,11 @@ def test_same_seed_same_run_and_another_seed_another(algo: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-@pytest.mark.parametrize(
-    "options", [{}, {"normalize_obs": True, "normalize_reward": True}], ids=["raw", "normalised"]
-)
-def test_resume_equals_never_having_stopped(algo: str, options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalised"])
+def test_resume_equals_never_having_stopped(algo: str, normalize: bool, tmp_path: Path) -> None:
+    # Replayed rewards must not change their meaning, so only on-policy algorithms normalise them.
+    on_policy = registry.algorithm(algo).family == "on-policy"
+    options = {"normalize_obs": normalize, "normalize_reward": normalize and on_policy}
     config = settings(algo, env_for(algo), tmp_path, env=options)
     whole = rl_training.train(config).run_dir
 
@@ -146,9 +152,11 @@ def test_save_and_load_give_the_same_agent(algo: str, tmp_path: Path) -> None:
     actual, _ = again.predict(observations)
     np.testing.assert_array_equal(expected, actual)
     single, _ = again.predict(observations[0])
-    np.testing.assert_array_equal(single, expected[0])
+    np.testing.assert_allclose(single, expected[0], rtol=1e-5)  # one row may be added up in another order
     assert agent.evaluate(num_episodes=3)["returns"] == again.evaluate(num_episodes=3)["returns"]
-    assert rl_training.resume(tmp_path / "agent", total_timesteps=256).metrics["global_step"] == 256
+    resumed = rl_training.resume(tmp_path / "agent", total_timesteps=256, output_dir=str(tmp_path))
+    assert resumed.metrics["global_step"] == 256
+    assert resumed.run_dir.parent == tmp_path
 
 
 @pytest.mark.parametrize(

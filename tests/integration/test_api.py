@@ -18,7 +18,7 @@ import rl_training
 from rl_training import PPO, TrainConfig, evaluate, load, load_config, resume, train
 from rl_training.errors import AxiomError, CheckpointError, ConfigError, EnvError
 from rl_training.experiment.checkpoint import read_checkpoint, write_checkpoint
-from rl_training.experiment.config import replace
+from rl_training.experiment.layers import replace
 
 SMALL: dict[str, Any] = {
     "num_steps": 16,

@@ -413,9 +413,11 @@ print(code, *heavy, file=sys.stderr)
             (["list", "presets"], {"argparse", "yaml"}),
             (["train", "--help"], {"argparse", "yaml", "pydantic"}),
             (["eval", "--help"], {"argparse"}),
+            (["inspect", "--help"], {"argparse"}),
+            (["resume", "--help"], {"argparse"}),
             (["report", "--help"], {"argparse"}),
         ],
-        ids=" ".join,
+        ids=lambda words: " ".join(words) if isinstance(words, list) else "",
     )
     def test_what_needs_no_torch_does_not_import_it(self, argv: list[str], allowed: set[str]) -> None:
         done = shell(*argv, code=self.LIGHT)

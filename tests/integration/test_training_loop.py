@@ -15,7 +15,7 @@ from rl_training.algorithms.ppo import PPO
 from rl_training.envs.seeding import episode_seed
 from rl_training.errors import AxiomError, ConfigError, NonFiniteError
 from rl_training.experiment.checkpoint import read_checkpoint
-from rl_training.experiment.run import checkpoint_steps
+from rl_training.experiment.runs import checkpoint_steps
 from rl_training.runtime.callbacks import EarlyStopping, StepBudget
 
 ITERATION = 32

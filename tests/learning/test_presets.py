@@ -27,7 +27,13 @@ def test_cartpole_preset_is_solved_within_its_budget(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("preset", "episodes", "threshold"),
-    [("ppo/cartpole", 20, 475.0), ("ppo/pendulum", 100, -195.0), ("ppo/acrobot", 100, -90.0)],
+    [
+        ("ppo/cartpole", 20, 475.0),
+        ("ppo/pendulum", 100, -195.0),
+        ("ppo/acrobot", 100, -90.0),
+        *((f"{algo}/pendulum", 100, -170.0) for algo in ("sac", "td3", "tqc", "ddpg", "crossq", "redq")),
+        ("sac/mountain-car-continuous", 20, 90.0),
+    ],
 )
 def test_preset_over_five_seeds(preset: str, episodes: int, threshold: float, tmp_path: Path) -> None:
     means = []

@@ -27,7 +27,27 @@ BUDGETS: dict[str, dict[str, Any]] = {
         "total_timesteps": 12_000,
         "hyperparams": {"num_steps": 32, "num_minibatches": 4, "learning_rate": 2e-3, "gamma": 0.5},
     },
+    "off-policy": {
+        "num_envs": 8,
+        "total_timesteps": 3_000,
+        "hyperparams": {
+            "buffer_size": 5_000,
+            "batch_size": 64,
+            "learning_starts": 400,
+            "train_every": 8,
+            "gradient_steps": 2,
+            "learning_rate": 2e-3,
+            "gamma": 0.5,
+        },
+    },
 }
+OWN: dict[str, dict[str, Any]] = {
+    "sac": {"temperature": 0.05},
+    "tqc": {"temperature": 0.05},
+    "crossq": {"temperature": 0.05, "policy_delay": 1},
+    "redq": {"temperature": 0.05, "policy_delay": 1, "num_critics": 4},
+}
+"""What an algorithm needs to learn so quickly beyond that."""
 CASES = [
     (algo, env_id, threshold)
     for algo, entry in registry.algorithms().items()
@@ -46,6 +66,8 @@ def test_learns_a_task_of_known_optimum(algo: str, env_id: str, threshold: float
         "evaluation": {"every_steps": 0},
         "logging": {"tensorboard": False},
         **budget,
+        "hyperparams": {**budget["hyperparams"], **OWN.get(algo, {})},
+        "network": {"hidden": (64, 64)} if env_id == "axiom/IdentityBox-v0" else {},
     }
     agent = registry.algorithm(algo).cls(config)
     before = agent.evaluate(num_episodes=20, deterministic=False)["return_mean"]

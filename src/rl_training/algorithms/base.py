@@ -10,18 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from rl_training.functional.schedules import scheduled
 from rl_training.policies.config import NetworkConfig
-from rl_training.schema import Fraction, PositiveInt, ScheduleKind, config
-from rl_training.types import Batch, Obs, RolloutBatch, Spec, UpdateResult
-
-if TYPE_CHECKING:
-    from rl_training.policies.actor_critic import ActorCritic
+from rl_training.policies.exploration import Exploration
+from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveInt, ScheduleKind, config
+from rl_training.types import Batch, Obs, RolloutBatch, Spec, TransitionBatch, UpdateResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,13 @@ class Algorithm(ABC):
     family: ClassVar[str]
     Hyperparams: ClassVar[type[Any]]
 
-    policy: ActorCritic
+    policy: Any
+    """What acts. It is saved, loaded and exported; the collector and the evaluator see nothing else."""
+    networks: dict[str, torch.nn.Module]
+    """What learning needs beside the policy: critics, target networks, …"""
     hyperparams: Any
+    generator: torch.Generator
+    """What an update draws from, where it is random; saved with the rest."""
     session: Any = None
     """What `api` remembers between lifecycle calls (config, env, run); None when built from a context."""
 
@@ -78,6 +81,9 @@ class Algorithm(ABC):
         self.hyperparams = context.hyperparams
         self.schedules: dict[str, Scheduled] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        self.networks: dict[str, torch.nn.Module] = {}
+        self.num_updates = 0
+        self.generator = torch.Generator(context.device).manual_seed(context.seed)
         with torch.random.fork_rng(devices=[]):  # weights depend on the seed alone
             torch.manual_seed(context.seed)
             self.build(context)
@@ -108,13 +114,19 @@ class Algorithm(ABC):
         """Networks (with their normaliser) and optimisers; schedules follow from the trainer's progress."""
         return {
             "policy": dict(self.policy.state_dict()),
+            "networks": {name: dict(network.state_dict()) for name, network in self.networks.items()},
             "optimizers": {name: _optimizer_state(opt) for name, opt in self.optimizers.items()},
+            "algorithm": {"num_updates": self.num_updates, "generator": self.generator.get_state()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any], *, weights_only: bool = False) -> None:
         """Restore what `state_dict` gave; `weights_only` leaves the optimisers fresh."""
         self.policy.load_state_dict(state["policy"])
+        for name, network in self.networks.items():
+            network.load_state_dict(state["networks"][name])
         if not weights_only:
+            self.num_updates = int(state["algorithm"]["num_updates"])
+            self.generator.set_state(state["algorithm"]["generator"].cpu())
             for name, optimizer in self.optimizers.items():
                 _load_optimizer_state(optimizer, state["optimizers"][name])
 
@@ -183,6 +195,53 @@ class OnPolicyHyperparams:
         return []
 
 
+@config
+class OffPolicyHyperparams:
+    """What the off-policy trainer needs to know of any off-policy algorithm."""
+
+    buffer_size: PositiveInt = 1_000_000
+    """Transitions kept for replay."""
+    batch_size: PositiveInt = 256
+    """Transitions an update learns from."""
+    learning_starts: NonNegativeInt = 1_000
+    """Steps taken at random before the first update."""
+    train_every: PositiveInt = 1
+    """Steps (over all envs) between two rounds of updates."""
+    gradient_steps: PositiveInt = 1
+    """Updates a round: gradient_steps / train_every is the update-to-data ratio."""
+    gamma: Fraction = 0.99
+    """Discount factor."""
+    n_step: PositiveInt = 1
+    """Steps a return looks ahead before it is bootstrapped."""
+    prioritized: Bool = False
+    """Draw transitions by the size of their last error instead of uniformly."""
+    priority_alpha: Fraction = 0.6
+    """How much priorities count: 0 is uniform."""
+    priority_beta: Fraction = 0.4
+    """How much the bias of prioritised sampling is corrected at first; grows to 1 over the run."""
+
+    def problems(self, num_envs: int) -> list[str]:
+        """What is impossible in combination with the rest of the configuration."""
+        if self.buffer_size < 2 * num_envs:
+            return [f"hyperparams.buffer_size: {self.buffer_size} is too small for {num_envs} envs"]
+        return []
+
+
+class OffPolicyAlgorithm(Algorithm):
+    """An algorithm that learns from replayed transitions, whoever took them."""
+
+    family = "off-policy"
+    hyperparams: OffPolicyHyperparams
+    exploration: Exploration | None = None
+    """What the collector adds to the policy's actions; None: the policy explores by itself."""
+
+    @staticmethod
+    def _transitions(batch: Batch) -> TransitionBatch:
+        if not isinstance(batch, TransitionBatch):
+            raise TypeError(f"an off-policy update needs a TransitionBatch, got {type(batch).__name__}")
+        return batch
+
+
 class OnPolicyAlgorithm(Algorithm):
     """An algorithm that learns from fresh rollouts only."""
 
@@ -207,11 +266,20 @@ def descend(
     The decision is made on the device (`found_inf` is how fused optimisers are told), so nothing is read
     back. Returns the gradient's norm before clipping, which is where the trainer sees that it happened.
     """
-    optimizer.zero_grad(set_to_none=True)
+    for parameter in parameters:
+        parameter.grad = None
     loss.backward()  # type: ignore[no-untyped-call]
-    norm = torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    norm = _clip_gradients(parameters, max_grad_norm)
     optimizer.found_inf = (~norm.isfinite()).to(torch.float32)  # type: ignore[attr-defined]
     optimizer.step()
+    return norm
+
+
+def _clip_gradients(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
+    """What `torch.nn.utils.clip_grad_norm_` does, which on a CPU goes through the gradients one by one."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
     return norm
 
 

@@ -8,7 +8,7 @@ A command is a row in `COMMANDS` and a module that is imported only when the com
 A module imports what is heavy inside `run`. `parser.overrides = True` lets unknown arguments through, as
 `args.extra`; `parser.details` is a function of the argument list whose answer is appended to the help.
 Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
-error (or, for `check-env`, a bad env), 2 bad input, 128 + n ended by signal n.
+error (or, for `check-env`, a bad env, for `inspect`, a difference), 2 bad input, 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ COMMANDS = {
     "train": ("train", "train an agent from a preset, a config file, or an algorithm and an env"),
     "eval": ("evaluate", "play full episodes with a trained agent"),
     "resume": ("resume", "go on with a run that was stopped, or train a finished one further"),
+    "inspect": ("inspect", "say what a checkpoint holds, as hashes, or what differs between two"),
     "report": ("report", "write a self-contained report.html of a run"),
     "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
     "list": ("listing", "list algorithms, presets and envs"),

@@ -82,7 +82,8 @@ def config_options(entry: AlgorithmEntry | None = None) -> dict[str, Option]:
     options = [_option(*leaf) for leaf in leaves(TrainConfig) if leaf[0] != ("hyperparams",)]
     if entry is not None:
         own = [_option(*leaf) for leaf in leaves(entry.cls.Hyperparams, ("hyperparams",))]
-        options += [dataclasses.replace(o, default=entry.fixed.get(o.path[-1], o.default)) for o in own]
+        told = entry.hyperparams({})
+        options += [dataclasses.replace(o, default=told.get(o.path[-1], o.default)) for o in own]
     return {option.name: option for option in options}
 
 

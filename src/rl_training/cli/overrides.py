@@ -18,7 +18,8 @@ from rl_training import registry
 from rl_training.cli.options import Option, config_options, render_help
 from rl_training.cli.parser import Parser, add_import, import_modules, is_option
 from rl_training.errors import ConfigError
-from rl_training.experiment.config import KeyPath, Layer, Resolved, file_layers, preset_layers, resolve_layers
+from rl_training.experiment.config import KeyPath
+from rl_training.experiment.layers import Layer, Resolved, file_layers, preset_layers, resolve_layers
 
 ORIGIN = "command line"
 NOTHING_CHOSEN = "nothing chosen: give --preset NAME, --config FILE, or --algo ALGORITHM --env-id ENV"
@@ -61,6 +62,15 @@ def resolve(args: argparse.Namespace) -> Resolved:
     if problems:
         raise ConfigError(problems)
     return resolved
+
+
+def override_layer(args: argparse.Namespace, algo: str, **more: Any) -> Layer:
+    """The overrides for a configuration whose algorithm is known."""
+    entry = _entry(algo)
+    values, problems = read_overrides(args.extra, args.parser, config_options(entry), _open(entry))
+    if problems:
+        raise ConfigError(problems)
+    return Layer(ORIGIN, {**values, **{key: value for key, value in more.items() if value is not None}})
 
 
 def read_overrides(

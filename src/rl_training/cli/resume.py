@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from rl_training.runtime.callbacks import Callback
 
 
+OVERRIDES = """
+Every field of the configuration is an option, as for `train`: --checkpoint.every-steps 10000  --threads 2
+What shapes training (hyperparams, network, env, seed, num_envs, ...) can be changed only with --allow-drift.
+"""
+
+
 def add_arguments(parser: Parser) -> None:
-    """Which run, how far, and how to report."""
+    """Which run, how far, what may change, and how to report."""
     parser.add_argument(
         "--checkpoint",
         required=True,
@@ -33,9 +39,21 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="stretch learning-rate and other schedules to the new total",
     )
+    parser.add_argument(
+        "--allow-drift",
+        action="store_true",
+        help="accept changes of the configuration that make it another run from here on",
+    )
+    parser.add_argument(
+        "--output-dir",
+        metavar="DIR",
+        help="where a checkpoint that lies outside a run goes on; default: runs",
+    )
     add_import(parser)
-    add_json(parser, f"{JSON_HELP}; with `resumed` {{step, grade, reason}}")
+    add_json(parser, f"{JSON_HELP}; with `resumed` {{step, grade, reason, drift, changed}}")
     parser.add_argument("--quiet", action="store_true", help=QUIET_HELP)
+    parser.overrides = True
+    parser.details = lambda _: OVERRIDES
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,13 +64,18 @@ def run(args: argparse.Namespace) -> int:
     with reserved_stdout(args.json or args.quiet):
         import_modules(args.imports)
         from rl_training import api
+        from rl_training.cli.overrides import override_layer
+        from rl_training.continuation import open_continuation, plan
 
-        result = api.resume(
-            args.checkpoint,
-            total_timesteps=args.total_timesteps,
-            extend_schedules=args.extend_schedules,
+        checkpoint, layers = open_continuation(args.checkpoint)
+        overrides = override_layer(
+            args, checkpoint.config.algo, total_timesteps=args.total_timesteps, output_dir=args.output_dir
+        )
+        result = api.resume_planned(
+            plan(checkpoint, layers, overrides, allow_drift=args.allow_drift),
             callbacks=() if args.quiet else [_announcement()],
             progress=not args.quiet,
+            extend_schedules=args.extend_schedules,
         )
     return finish(
         result,
@@ -72,9 +95,11 @@ def _announcement() -> Callback:
         def on_train_start(self, trainer: Any) -> None:
             how = _how(trainer.checkpoints.metadata["resumes"][-1])
             print(f"resuming at step {how['step']:,}: {how['grade']}, {how['reason']}", file=sys.stderr)
+            for change in (*how["drift"], *how["changed"]):
+                print("  {key}: {old} → {new} ({origin})".format_map(change), file=sys.stderr)
 
     return Announcement()
 
 
 def _how(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: record[key] for key in ("step", "grade", "reason")}
+    return {key: record[key] for key in ("step", "grade", "reason", "drift", "changed")}

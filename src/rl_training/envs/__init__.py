@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rl_training.envs.check import check_env
     from rl_training.envs.config import EnvConfig
-    from rl_training.envs.factory import EnvSettings, EnvSource, findings, make_env, make_vector_env, probe
+    from rl_training.envs.factory import (
+        EnvSettings,
+        EnvSource,
+        choose_backend,
+        findings,
+        make_env,
+        make_vector_env,
+        probe,
+    )
     from rl_training.envs.seeding import episode_seed
     from rl_training.envs.vector import VectorEnv
 
@@ -21,6 +29,7 @@ _HOMES = {
     "EnvSource": "factory",
     "VectorEnv": "vector",
     "check_env": "check",
+    "choose_backend": "factory",
     "episode_seed": "seeding",
     "findings": "factory",
     "make_env": "factory",
@@ -34,6 +43,7 @@ __all__ = [
     "EnvSource",
     "VectorEnv",
     "check_env",
+    "choose_backend",
     "episode_seed",
     "findings",
     "make_env",

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
+from rl_training.envs import direct_state
 from rl_training.envs.spaces import Space, allocate
 from rl_training.errors import EnvError, MissingExtraError
 
@@ -27,6 +28,10 @@ class Backend(Protocol):
     name: ClassVar[str]
     replays: ClassVar[bool]
     """Whether its state is restored by replaying actions."""
+    direct: bool
+    """Whether the state of its envs can also be read and written, so that `capture` and `restore` work."""
+    restarts: int
+    """How often a broken worker was replaced in this run."""
     obs: Obs
     rewards: Array
     terminated: Array
@@ -37,6 +42,12 @@ class Backend(Protocol):
 
     def step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
         """Step all envs, or only some; `actions` has a row for every env in either case."""
+
+    def capture(self, indices: Sequence[int]) -> list[Any]:
+        """The state of some envs; None for one that could not be read."""
+
+    def restore(self, indices: Sequence[int], states: Sequence[Any]) -> list[str | None]:
+        """Write states into envs that were just reset; for each, why that failed, or None."""
 
     def render(self) -> list[Any]:
         """One frame an env."""
@@ -85,6 +96,8 @@ class SyncBackend:
         self._cores = [strip_time_limit(env)[0] for env in self.envs]
         self._steps = [core.step for core in self._cores]
         self._resets = [core.reset for core in self._cores]
+        self.direct = all(map(direct_state.is_known, self._cores))
+        self.restarts = 0
         self._everyone = range(self.num_envs)
         self._seeds = [0] * self.num_envs
         self.obs = allocate(observation_space, self.num_envs)
@@ -130,6 +143,14 @@ class SyncBackend:
     def _failed(self, i: int, call: str, error: BaseException) -> EnvError:
         where = f"env {i} ({self.env_id}, episode seed {self._seeds[i]}): {call}()"
         return EnvError(describe_failure(where, error))
+
+    def capture(self, indices: Sequence[int]) -> list[Any]:
+        """The state of some envs."""
+        return [direct_state.capture(self._cores[i]) for i in indices]
+
+    def restore(self, indices: Sequence[int], states: Sequence[Any]) -> list[str | None]:
+        """Write states into envs."""
+        return [direct_state.restore(self._cores[i], state) for i, state in zip(indices, states, strict=True)]
 
     def render(self) -> list[Any]:
         """One frame an env."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -12,36 +12,12 @@ from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from rl_training.envs.backends import Env
-from rl_training.envs.spaces import ARRAY_SPACES, Space, flat_mask, mask_size, split_mask
+from rl_training.envs.check_spaces import Report, check_spaces
+from rl_training.envs.spaces import Space, flat_mask, mask_size, split_mask
 from rl_training.types import ACTION_MASK
 
 STEPS = 12
 SEED = 1
-
-
-@dataclass
-class Report:
-    """Findings, each starting with `error: ` or `warning: `, and whether `info` carries an action mask."""
-
-    findings: list[str] = field(default_factory=list)
-    masked: bool = False
-
-    def error(self, text: str) -> None:
-        """Something that makes training impossible or wrong."""
-        self._add(f"error: {text}")
-
-    def warning(self, text: str) -> None:
-        """Something that may be meant, but often is a mistake."""
-        self._add(f"warning: {text}")
-
-    def _add(self, finding: str) -> None:
-        if finding not in self.findings:
-            self.findings.append(finding)
-
-    @property
-    def errors(self) -> list[str]:
-        """The findings that forbid training, without their mark."""
-        return [text.removeprefix("error: ") for text in self.findings if text.startswith("error: ")]
 
 
 def check_env(env: Env) -> list[str]:
@@ -56,7 +32,7 @@ def examine(env: Any) -> Report:
         report.error(f"{type(env).__name__} is not a gymnasium.Env")
         return report
     try:
-        _check_spaces(env, report)
+        check_spaces(env, report)
         _check_time_limit(env, report)
         if not report.errors:
             first = _play(env, report)
@@ -66,67 +42,6 @@ def examine(env: Any) -> Report:
     except Exception as error:
         report.error(f"checking the env raised {type(error).__name__}: {error}")
     return report
-
-
-def _check_spaces(env: Env, report: Report) -> None:
-    observation_space = getattr(env, "observation_space", None)
-    action_space = getattr(env, "action_space", None)
-    if not isinstance(observation_space, gymnasium.Space):
-        report.error(f"observation_space is {observation_space!r}, not a gymnasium Space")
-    else:
-        _check_observation_space(observation_space, report)
-    if not isinstance(action_space, gymnasium.Space):
-        report.error(f"action_space is {action_space!r}, not a gymnasium Space")
-    else:
-        _check_action_space(action_space, report)
-        if isinstance(observation_space, spaces.Dict) and ACTION_MASK in observation_space.spaces:
-            shape, size = observation_space[ACTION_MASK].shape, mask_size(action_space)
-            if shape != (size,):
-                report.error(
-                    f"observation_space['{ACTION_MASK}'] has shape {shape}; {action_space} needs ({size},)"
-                )
-
-
-def _check_observation_space(space: Space, report: Report) -> None:
-    if not isinstance(space, spaces.Dict):
-        _check_array_space(space, "observation_space", report)
-        return
-    for key, inner in space.items():
-        if isinstance(inner, spaces.Dict):
-            report.warning(
-                f"observation_space[{key!r}] is a nested Dict; it is flattened to keys like '{key}/…'"
-            )
-        else:
-            _check_array_space(inner, f"observation_space[{key!r}]", report)
-    if not len(space.spaces):
-        report.error("observation_space is an empty Dict")
-
-
-def _check_array_space(space: Space, name: str, report: Report) -> None:
-    if not isinstance(space, ARRAY_SPACES):
-        report.error(
-            f"{name} is a {type(space).__name__} space; "
-            "supported are Box, Discrete, MultiDiscrete, MultiBinary and Dict"
-        )
-    elif isinstance(space, spaces.Box) and 0 in space.shape:
-        report.error(f"{name} has an empty shape {space.shape}")
-
-
-def _check_action_space(space: Space, report: Report) -> None:
-    if not isinstance(space, ARRAY_SPACES):
-        report.error(
-            f"action_space is a {type(space).__name__} space; "
-            "supported are Discrete, MultiDiscrete, MultiBinary and Box"
-        )
-    elif isinstance(space, spaces.Box):
-        if not np.issubdtype(space.dtype, np.floating):
-            report.error(
-                f"action_space is a Box of {space.dtype}; use floats, or MultiDiscrete for whole numbers"
-            )
-        elif not space.is_bounded("both"):
-            report.warning("action_space is an unbounded Box; bounds (best -1 to 1) make actions comparable")
-    elif not isinstance(space, spaces.Discrete) and len(space.shape or ()) != 1:
-        report.error(f"action_space has shape {space.shape}; only vectors of discrete choices are supported")
 
 
 def _check_time_limit(env: Env, report: Report) -> None:
@@ -146,20 +61,42 @@ def _play(env: Env, report: Report) -> list[Any] | None:
     actions: Space = copy.deepcopy(env.action_space)
     actions.seed(SEED)
     started = _attempt("reset(seed=…)", report, lambda: env.reset(seed=SEED))
-    if started is None or not _check_reset(env, started.value, report):
+    if started is None:
+        _blame_core(env, None, report)
+        return None
+    if not _check_reset(env, started.value, report):
         return None
     obs, info = started.value
     seen = [copy.deepcopy(obs)]
     for _ in range(STEPS):
         action = _sample(actions, info if ACTION_MASK in info else obs)
         outcome = _attempt("step()", report, lambda action=action: env.step(action))
-        if outcome is None or not _check_step(env, outcome.value, report):
+        if outcome is None:
+            _blame_core(env, action, report)
+            return None
+        if not _check_step(env, outcome.value, report):
             return None
         obs, reward, terminated, truncated, info = outcome.value
         seen.append(copy.deepcopy((obs, reward, terminated, truncated)))
         if terminated or truncated:
             break
     return seen
+
+
+def _blame_core(env: Env, action: Any, report: Report) -> None:
+    """A wrapper that unpacks what the env itself returned raises about that: say what it was instead."""
+    core = env.unwrapped
+    if core is env:
+        return
+    inner = Report()
+    try:
+        started = core.reset(seed=SEED)
+        if _has_reset_shape(started, inner) and action is not None:
+            _has_step_shape(core.step(action), inner)
+    except Exception:
+        return  # the first finding stands
+    if inner.findings:
+        report.findings[-1:] = inner.findings
 
 
 @dataclass(frozen=True)
@@ -185,9 +122,25 @@ def _sample(space: Space, source: Any) -> Any:
     return space.sample(mask=mask)
 
 
+def _has_reset_shape(result: Any, report: Report) -> bool:
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return True
+    report.error(f"reset() returned {_outline(result)}; it must return (observation, info dict)")
+    return False
+
+
+def _has_step_shape(result: Any, report: Report) -> bool:
+    if isinstance(result, tuple) and len(result) == 5:
+        return True
+    report.error(
+        f"step() returned {_outline(result)}; "
+        "it must return (observation, reward, terminated, truncated, info)"
+    )
+    return False
+
+
 def _check_reset(env: Env, result: Any, report: Report) -> bool:
-    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-        report.error(f"reset() returned {_outline(result)}; it must return (observation, info dict)")
+    if not _has_reset_shape(result, report):
         return False
     obs, info = result
     _check_observation(obs, env.observation_space, "reset()", report)
@@ -198,11 +151,7 @@ def _check_reset(env: Env, result: Any, report: Report) -> bool:
 
 
 def _check_step(env: Env, result: Any, report: Report) -> bool:
-    if not (isinstance(result, tuple) and len(result) == 5):
-        report.error(
-            f"step() returned {_outline(result)}; "
-            "it must return (observation, reward, terminated, truncated, info)"
-        )
+    if not _has_step_shape(result, report):
         return False
     obs, reward, terminated, truncated, info = result
     _check_observation(obs, env.observation_space, "step()", report)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rl_training.schema import Bool, PositiveFloat, PositiveInt, config
+from rl_training.schema import Bool, NonNegativeInt, PositiveFloat, PositiveInt, config
+
+
+BackendName = Literal["auto", "sync", "async", "native"]
 
 
 @config
 class EnvConfig:
     """Backend, wrappers and normalisation. Everything here is applied the same way in every backend."""
 
-    backend: Literal["auto", "sync", "async", "native"] = "auto"
-    """sync: one process; async: a process an env; native: Gymnasium's own vector env; auto: sync."""
+    backend: BackendName = "auto"
+    """sync: one process; async: a process an env; native: many at once, CartPole only; auto: sync."""
     worker_timeout: PositiveFloat = 60.0
     """Seconds after which an async worker that does not answer is reported as hung."""
+    max_worker_restarts: NonNegativeInt = 0
+    """Restart async workers that die, hang or raise this often in all; their episodes are truncated."""
     frame_skip: PositiveInt = 1
     """Repeat each action this many times and sum the rewards; one agent step."""
     frame_stack: PositiveInt = 1

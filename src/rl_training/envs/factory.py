@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeAlias
 import gymnasium
 
 from rl_training.envs.backends import Backend, Env, SyncBackend, describe_failure, strip_time_limit
-from rl_training.envs.check import Report, examine
-from rl_training.envs.config import EnvConfig
+from rl_training.envs.check import examine
+from rl_training.envs.check_spaces import Report
+from rl_training.envs.config import BackendName, EnvConfig
 from rl_training.envs.native import NativeBackend
 from rl_training.envs.registered import find_spec, guarded, make_registered
 from rl_training.envs.vector import VectorEnv
@@ -62,18 +63,23 @@ def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     return _probe(settings, None, _source(1, env)).spec
 
 
+def choose_backend(name: BackendName) -> BackendName:
+    """What `auto` stands for: a backend that never lowers the resume grade."""
+    return "sync" if name == "auto" else name
+
+
 def make_vector_env(
     cfg: EnvSettings,
     num_envs: int,
     *,
     seed: int | None = None,
     env: EnvSource | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     render_mode: str | None = None,
 ) -> VectorEnv:
     """`num_envs` envs stepped as one. An env is checked first, so that errors come before step one."""
     name = backend or cfg.env.backend
-    name = "sync" if name == "auto" else name  # the choice that never lowers the resume grade
+    name = choose_backend(name)
     source = _source(num_envs, env)
     seen = _probe(cfg, render_mode, source)
     spec, limit = seen.spec, seen.time_limit
@@ -83,7 +89,9 @@ def make_vector_env(
     if name == "sync":
         stepper = SyncBackend([make] * num_envs, spec.observation_space, cfg.env_id, owns_envs)
     elif name == "async":
-        stepper = AsyncBackend([make] * num_envs, spec, cfg.env_id, cfg.env.worker_timeout)
+        stepper = AsyncBackend(
+            [make] * num_envs, spec, cfg.env_id, cfg.env.worker_timeout, cfg.env.max_worker_restarts
+        )
     elif name == "native":
         stepper, limit = _native(cfg, num_envs, render_mode, source), None  # it keeps the time limit itself
     else:

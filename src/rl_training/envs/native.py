@@ -25,6 +25,8 @@ class NativeBackend:
 
     name: ClassVar[str] = "native"
     replays: ClassVar[bool] = False
+    direct: bool = False  # its envs are saved all at once, by `state_dict`
+    restarts: int = 0
 
     def __init__(self, spec: EnvSpec, num_envs: int, **kwargs: Any) -> None:
         env = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
@@ -57,6 +59,14 @@ class NativeBackend:
 
     def _show(self) -> None:
         np.copyto(self._rows, self.env.state.T, casting="same_kind")
+
+    def capture(self, indices: Sequence[int]) -> list[Any]:
+        """Nothing: see `state_dict`."""
+        return [None for _ in indices]
+
+    def restore(self, indices: Sequence[int], states: Sequence[Any]) -> list[str | None]:
+        """Nothing: see `load_state_dict`."""
+        return ["the native backend restores all envs at once" for _ in indices]
 
     def render(self) -> list[Any]:
         """One frame an env."""

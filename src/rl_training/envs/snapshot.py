@@ -1,4 +1,4 @@
-"""State of envs that cannot be saved: the actions since `reset`, and a hash to prove a replay exact."""
+"""State of envs: the actions since `reset` to replay, or the state itself, and a hash to prove it exact."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ Grade: TypeAlias = tuple[str, str]
 
 REPLAY_STEPS = 100_000
 """Episodes longer than this are not replayed but given up; also the most steps that are remembered."""
+DIRECT_STEPS = 1_000
+"""Longer episodes are saved directly where the env is known; shorter ones are quickly replayed in any env."""
 REPLAY_BYTES = 256 << 20
 """The most memory that remembered actions may take."""
 
@@ -26,9 +28,9 @@ REPLAY_BYTES = 256 << 20
 class ActionLog:
     """The last actions of all envs, one row a step: enough rows to replay every episode under way."""
 
-    def __init__(self, num_envs: int, space: Space) -> None:
+    def __init__(self, num_envs: int, space: Space, steps: int | None = None) -> None:
         row = np.zeros((num_envs, *(space.shape or ())), dtype=space.dtype)
-        self.limit = max(1, min(REPLAY_STEPS, REPLAY_BYTES // max(row.nbytes, 1)))
+        self.limit = max(1, min(steps or REPLAY_STEPS, REPLAY_BYTES // max(row.nbytes, 1)))
         self._rows = np.zeros((min(1024, 2 * self.limit), *row.shape), dtype=row.dtype)
         self._used = 0
 
@@ -55,6 +57,7 @@ class ActionLog:
 
     def restore(self, rows: Array) -> None:
         """Start over from the rows that `tail` gave."""
+        rows = rows[max(0, len(rows) - self.limit) :]
         self._used = len(rows)
         if 2 * len(rows) > len(self._rows):
             shape = (min(2 * len(rows), 2 * self.limit), *self._rows.shape[1:])
@@ -91,6 +94,15 @@ class RollingHash:
             for i in rows:
                 total[i] = view[i]
 
+    def row(self, i: int) -> list[Array]:
+        """The hash of one env as bytes."""
+        return [total[i].view(np.uint8).copy() for total, _, _ in self._parts]
+
+    def restore_row(self, i: int, row: Sequence[Array]) -> None:
+        """Go on from what `row` gave."""
+        for (total, _, _), saved in zip(self._parts, row, strict=True):
+            total[i] = np.ascontiguousarray(saved, dtype=np.uint8).view(total.dtype)
+
     def digests(self, returns: Array, lengths: Array) -> list[int]:
         """One number an env: its observations, the sum of its rewards and its length."""
         digests = []
@@ -109,13 +121,73 @@ def _words(array: Array) -> Array:
     return flat.view(np.uint8).view(f"u{size}")
 
 
-def replay(
+def capture_long(backend: Backend, hashes: RollingHash, lengths: Array) -> dict[str, Any]:
+    """The state of those envs, by index, whose episode is long and whose state can be read."""
+    long = np.flatnonzero(lengths > DIRECT_STEPS).tolist() if backend.direct else []
+    states = backend.capture(long) if long else []
+    return {
+        str(i): {
+            "env": state,
+            "hash": hashes.row(i),
+            "obs": [np.array(rows[i]) for rows in arrays(backend.obs)],
+        }
+        for i, state in zip(long, states, strict=True)
+        if state is not None
+    }
+
+
+def restore(
     backend: Backend, hashes: RollingHash, limit: int | None, state: Mapping[str, Any]
 ) -> tuple[Array, dict[int, str]]:
-    """Play saved episodes again from their seeds; returns their rewards so far, and why some envs failed."""
+    """Put envs back where they were; returns their rewards so far, and why some envs failed."""
+    direct = {int(i): saved for i, saved in state.get("direct", {}).items()}
+    returns = np.zeros(len(state["lengths"]))
+    failed = _restore_direct(backend, hashes, direct, state["seeds"])
+    for i in direct:
+        returns[i] = state["returns"][i]
+    failed.update(_replay(backend, hashes, limit, state, returns, skipped=list(direct)))
+    lengths = np.asarray(state["lengths"])
+    for i, (now, then) in enumerate(zip(hashes.digests(returns, lengths), state["digests"], strict=True)):
+        if now != int(then):
+            differs = "its replayed episode differs from the saved one: the env is not deterministic"
+            failed.setdefault(i, "its saved state is damaged" if i in direct else differs)
+    return returns, failed
+
+
+def _restore_direct(
+    backend: Backend, hashes: RollingHash, direct: Mapping[int, Mapping[str, Any]], seeds: Sequence[int]
+) -> dict[int, str]:
+    """Write saved states into envs that were just reset; returns why some envs failed."""
+    indices = list(direct)
+    if not indices:
+        return {}
+    backend.reset(indices, [int(seeds[i]) for i in indices])
+    failed: dict[int, str] = {}
+    for i, reason in zip(indices, backend.restore(indices, [direct[i]["env"] for i in indices]), strict=True):
+        if reason is not None:
+            failed[i] = reason
+            continue
+        try:
+            hashes.restore_row(i, direct[i]["hash"])
+            for rows, row in zip(arrays(backend.obs), direct[i]["obs"], strict=True):
+                rows[i] = row
+        except ValueError as error:
+            failed[i] = f"its saved observation does not fit: {error}"
+    return failed
+
+
+def _replay(
+    backend: Backend,
+    hashes: RollingHash,
+    limit: int | None,
+    state: Mapping[str, Any],
+    returns: Array,
+    skipped: Sequence[int],
+) -> dict[int, str]:
+    """Play saved episodes again from their seeds, adding up `returns`; returns why some envs failed."""
     actions, lengths, seeds = np.asarray(state["actions"]), np.asarray(state["lengths"]), state["seeds"]
-    returns = np.zeros(len(lengths))
     starts = len(actions) - lengths
+    starts[skipped] = len(actions) + 1  # never
     failed = {
         i: f"its episode is {lengths[i]} steps long, more than the {len(actions)} remembered"
         for i in np.flatnonzero(starts < 0).tolist()
@@ -136,9 +208,4 @@ def replay(
             ended = backend.terminated[i] or backend.truncated[i]
             if ended or (limit is not None and t + 1 - starts[i] >= limit):
                 failed[i] = f"its replayed episode ended after {t + 1 - starts[i]} of {lengths[i]} steps"
-    for i, (now, then) in enumerate(zip(hashes.digests(returns, lengths), state["digests"], strict=True)):
-        if now != int(then):
-            failed.setdefault(
-                i, "its replayed episode differs from the saved one: the env is not deterministic"
-            )
-    return returns, failed
+    return failed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import time
 from typing import Any, Literal
 
@@ -256,7 +258,7 @@ class Chain(gymnasium.Env[Any, Any]):
         return np.array([self.place / self.n], dtype=np.float32)
 
 
-Fault = Literal["none", "raise", "hang", "die", "nan", "nan_reward"]
+Fault = Literal["none", "raise", "hang", "die", "stop", "segfault", "nan", "nan_reward"]
 
 
 class Fragile(Identity):
@@ -305,6 +307,9 @@ class Fragile(Identity):
             time.sleep(3600.0)
         if self.fault == "die":
             os._exit(7)
+        if self.fault in ("stop", "segfault"):
+            faulthandler.disable()  # its report would only clutter the output of tests
+            os.kill(os.getpid(), signal.SIGSTOP if self.fault == "stop" else signal.SIGSEGV)
 
 
 _IDS = (Identity, IdentityBox, MultiDiscrete, MultiBinary, Masked, Image, DictObs, Chain, Fragile)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from rl_training.envs import snapshot
 from rl_training.envs.backends import Backend
 from rl_training.envs.native import NativeBackend
 from rl_training.envs.seeding import episode_seed
-from rl_training.envs.snapshot import ActionLog, Grade, RollingHash, replay
+from rl_training.envs.snapshot import ActionLog, Grade, RollingHash
 from rl_training.envs.spaces import take
 from rl_training.errors import EnvError
 from rl_training.types import Episode, Spec, StepResult
@@ -54,7 +55,8 @@ class VectorEnv:
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self._action_shape = (num_envs, *(spec.action_space.shape or ()))
-        self._log = ActionLog(num_envs, spec.action_space)
+        remembered = snapshot.DIRECT_STEPS if backend.direct else None
+        self._log = ActionLog(num_envs, spec.action_space, remembered)
         self._hash = RollingHash(backend.obs)
 
     @property
@@ -147,23 +149,34 @@ class VectorEnv:
         if isinstance(self._backend, NativeBackend):
             return "exact", "the state of the native envs is saved"
         longest = int(self._lengths.max())
-        if longest > self._log.limit:
-            return "episode", f"an episode of {longest} steps is too long to be replayed"
-        return "exact", "current episodes are replayed from their seeds and verified by a hash"
+        direct = int((self._lengths > snapshot.DIRECT_STEPS).sum()) if self._backend.direct else 0
+        restarts = self._backend.restarts
+        cut = f"; {restarts} worker restarts cut episodes short before" if restarts else ""
+        if not direct and longest > self._log.limit:
+            return "episode", f"an episode of {longest} steps is too long to be replayed{cut}"
+        if direct:
+            how = f"the state of {direct} of {self.num_envs} envs (long episodes) is saved; other episodes"
+        else:
+            how = "current episodes"
+        return "exact", f"{how} are replayed from their seeds and verified by a hash{cut}"
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to put every env back where it is: seeds and the actions taken since."""
-        state = {
+        """All that is needed to put every env back: seeds and the actions since, or the state itself."""
+        state: dict[str, Any] = {
             "backend": self.backend,
             "seed": self.seed,
             "episodes": self._episodes.copy(),
             "seeds": self._seeds.copy(),
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
+            "worker_restarts": self._backend.restarts,
         }
         if isinstance(self._backend, NativeBackend):
             return {**state, "native": self._backend.state_dict()}
-        state["actions"] = self._log.tail(int(self._lengths.max()))
+        direct = snapshot.capture_long(self._backend, self._hash, self._lengths)
+        replayed = [int(length) for i, length in enumerate(self._lengths) if str(i) not in direct]
+        state["direct"] = direct
+        state["actions"] = self._log.tail(max(replayed, default=0))
         state["digests"] = self._hash.digests(self._returns, self._lengths)
         return state
 
@@ -171,6 +184,7 @@ class VectorEnv:
         """Put every env back; says whether that was `exact`, or why some began their next `episode`."""
         self._check_open()
         self.seed = int(state["seed"])
+        self._backend.restarts = int(state.get("worker_restarts", 0))
         episodes = np.asarray(state["episodes"], dtype=np.int64)
         if len(episodes) != self.num_envs:
             self._episodes.fill(int(episodes.max()))
@@ -191,7 +205,9 @@ class VectorEnv:
                 "episode",
                 f"{len(failed)} of {self.num_envs} envs began a new episode; env {first}: {failed[first]}",
             )
-        return "exact", "every env is where it was"
+        direct = len(state.get("direct", {}))
+        how = f": {direct} by their saved state, the others by replay" if direct else ""
+        return "exact", f"every env is where it was{how}"
 
     def _restore_envs(self, state: Mapping[str, Any]) -> dict[int, str]:
         """Bring the backend back to the saved state; returns the envs where that failed, and why."""
@@ -203,7 +219,7 @@ class VectorEnv:
             self._backend.load_state_dict(state["native"])
             self._returns[:] = state["returns"]
             return {}
-        self._returns[:], failed = replay(self._backend, self._hash, self._limit, state)
+        self._returns[:], failed = snapshot.restore(self._backend, self._hash, self._limit, state)
         self._log.restore(np.asarray(state["actions"]))
         return failed
 

@@ -9,12 +9,12 @@ step_<n>/
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,37 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, SaveError
 from rl_training.experiment import state as trees
 from rl_training.experiment import yaml
-from rl_training.experiment.config import Layer, TrainConfig, resolve_layers, to_dict
-from rl_training.experiment.files import fsync_dir, to_json, write_durably
+from rl_training.experiment.config import TrainConfig, to_dict
+from rl_training.experiment.files import (
+    explained,
+    fsync_dir,
+    link_or_copy,
+    make_dirs,
+    to_json,
+    write_durably,
+)
+from rl_training.experiment.layers import Layer, resolve_layers
+from rl_training.experiment.manifest import (
+    CONFIG,
+    MANIFEST,
+    SPEC,
+    STATE,
+    TENSORS,
+    component_of,
+    describe,
+    looks_whole,
+    read_files,
+    read_manifest,
+    render_manifest,
+    verify_checkpoint,
+)
+from rl_training.experiment.migrations import Raw, migrate
+from rl_training.experiment.runs import replaced_name
 from rl_training.experiment.spaces import spec_from_json, spec_to_json
-from rl_training.types import Spec
-
-FORMAT_VERSION = 1
-_MAX_MANIFEST = 1 << 20
-MANIFEST, STATE, CONFIG, SPEC = "manifest.json", "state.json", "config.yaml", "spec.json"
+from rl_training.types import Segment, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,133 +64,151 @@ class Checkpoint:
     config: TrainConfig
     spec: Spec
     state: dict[str, Any]
+    written_by: Mapping[str, Any] = field(default_factory=dict)
+    """Versions and hardware of the process that wrote it."""
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+    """How the run ended, if this is its last checkpoint: `status` and `stop_reason`."""
 
 
 def write_checkpoint(
-    path: Path, state: Mapping[str, Any], *, config: TrainConfig, spec: Spec, step: int
+    path: Path,
+    state: Mapping[str, Any],
+    *,
+    config: TrainConfig,
+    spec: Spec,
+    step: int,
+    written_by: Mapping[str, Any] | None = None,
+    outcome: Mapping[str, Any] | None = None,
+    previous: Path | None = None,
 ) -> Path:
-    """Write a checkpoint aside, sync and verify it, and publish it under `path` by one rename."""
+    """Write a checkpoint aside, sync and verify it, and publish it under `path` by one rename.
+
+    Segments that have not changed since the checkpoint `previous` are linked from it, not written again.
+    """
     _require_free(path)
     files: dict[str, bytes] = {}
     halves: dict[str, Any] = {}
+    segments: dict[str, tuple[str, Segment]] = {}
     for component, tree in state.items():
-        halves[component], tensors = trees.split(tree)
-        if tensors:
-            files[f"{component}.safetensors"] = save_tensors(tensors)
+        parts = trees.split(tree)
+        halves[component] = parts.half
+        if parts.tensors:
+            files[f"{component}{TENSORS}"] = save_tensors(parts.tensors)
+        for place, segment in parts.segments.items():
+            segments[f"{component}.{place.replace('/', '-')}{TENSORS}"] = (place, segment)
     files[STATE] = json.dumps(halves).encode()
     files[CONFIG] = yaml.dump(to_dict(config)).encode()
     files[SPEC] = to_json(spec_to_json(spec), indent=2).encode()
-    files[MANIFEST] = _manifest(files, step)
-
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     try:
-        for name, data in files.items():  # the manifest comes last
-            write_durably(aside / name, data)
-        fsync_dir(aside)
-        verify_checkpoint(aside)
-        _publish(aside, path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        with _aside(path) as aside:
+            reused = _reusable(previous, segments)
+            entries = {name: describe(data) for name, data in files.items()}
+            entries |= _write_segments(aside, segments, previous, reused)
+            for name, data in files.items():
+                write_durably(aside / name, data)
+            # The manifest comes last, and the name of the checkpoint after everything it stands for.
+            write_durably(
+                aside / MANIFEST, render_manifest(entries, step, written_by=written_by, outcome=outcome)
+            )
+            fsync_dir(aside)
+            _verify_written(aside, path, reused)
+            _publish(aside, path)
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be saved: {explained(error)}") from error
     return path
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; any damage is an error that names the file."""
     manifest = read_manifest(path)
-    files = {name: _verified(path, name, entry) for name, entry in manifest["files"].items()}
-    missing = {STATE, CONFIG, SPEC} - set(files)
-    if missing:
-        raise CheckpointError(f"{path / MANIFEST}: lists no {', '.join(sorted(missing))}")
-    try:
-        halves = json.loads(files[STATE])
-        tensors = {
-            name.removesuffix(".safetensors"): load_tensors(data)
-            for name, data in files.items()
-            if name.endswith(".safetensors")
-        }
-        state = {name: trees.join(half, tensors.get(name, {})) for name, half in halves.items()}
-        spec = spec_from_json(json.loads(files[SPEC]))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError,
-            CheckpointError) as error:  # fmt: skip
-        raise CheckpointError(f"{path}: cannot be understood: {error}") from None
+    files = read_files(path, manifest)
     document = yaml.load_text(files[CONFIG].decode("utf-8", "replace"), str(path / CONFIG))
-    config = resolve_layers([Layer(document.source, document.data, document.lines)]).config
-    return Checkpoint(path, manifest["step"], config, spec, state)
-
-
-def verify_checkpoint(path: Path) -> None:
-    """Read every file of a checkpoint and compare it with the manifest."""
-    for name, entry in read_manifest(path)["files"].items():
-        _verified(path, name, entry)
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint, verified against its own hash."""
-    file = path / MANIFEST
     try:
-        if file.is_symlink() or file.stat().st_size > _MAX_MANIFEST:
-            raise CheckpointError(f"{file}: refused: a symbolic link, or too large for a manifest")
-        data = file.read_bytes()
-        manifest = json.loads(data)
-        manifest.pop("sha256")
-        rendered = _rendered(manifest)
-        version = manifest["format_version"]
-    except FileNotFoundError:
-        raise CheckpointError(f"{file}: not there; {path} is not a checkpoint") from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{file}: damaged: {error!r}") from None
-    if data != rendered:  # every byte counts, the hash among them
-        raise CheckpointError(f"{file}: damaged: its contents do not match its hash")
-    if version != FORMAT_VERSION:
-        raise CheckpointError(f"{file}: format version {version}, this release reads {FORMAT_VERSION}")
-    step, files = manifest.get("step"), manifest.get("files")
-    if not isinstance(step, int) or not isinstance(files, dict):
-        raise CheckpointError(f"{file}: names no step or no files")
-    if bad := [name for name in files if not _is_plain(name)]:
-        raise CheckpointError(f"{file}: refuses file name {bad[0]!r}")
-    return dict(manifest)
+        raw = Raw(
+            state=json.loads(files[STATE]),
+            tensors=_tensors_by_component(files),
+            config=document.data,
+            spec=json.loads(files[SPEC]),
+        )
+        raw = migrate(raw, manifest["format_version"])
+        state = {name: trees.join(half, raw.tensors.get(name, {})) for name, half in raw.state.items()}
+        spec = spec_from_json(raw.spec)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
+            MemoryError, SafetensorError, CheckpointError) as error:  # fmt: skip
+        raise CheckpointError(f"{path}: cannot be understood: {error}") from None
+    config = resolve_layers([Layer(document.source, raw.config, document.lines)]).config
+    about = [
+        value if isinstance(value := manifest.get(key), dict) else {} for key in ("written_by", "outcome")
+    ]
+    return Checkpoint(path, manifest["step"], config, spec, state, *about)
 
 
-def _is_plain(name: str) -> bool:
-    """A file name that cannot lead anywhere else."""
-    return name.isprintable() and Path(name).name == name != "" and not name.startswith(".")
-
-
-def _manifest(files: Mapping[str, bytes], step: int) -> bytes:
-    entries = {name: {"sha256": _digest(data), "bytes": len(data)} for name, data in files.items()}
-    return _rendered({"format_version": FORMAT_VERSION, "step": step, "files": entries})
-
-
-def _rendered(manifest: Mapping[str, Any]) -> bytes:
-    """The one way to write a manifest: with its own hash at the end."""
-    canonical = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    return json.dumps({**manifest, "sha256": _digest(canonical)}, indent=2).encode()
-
-
-def _verified(path: Path, name: str, entry: Mapping[str, Any]) -> bytes:
-    """A file's content, if it is what the manifest says. The size is looked at before memory is taken."""
-    file = path / name
+@contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A directory beside `path` to write into; gone afterwards unless it has been published."""
+    make_dirs(path.parent)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
     try:
-        if file.is_symlink():
-            raise CheckpointError(f"{file}: is a symbolic link; refused")
-        size = file.stat().st_size
-        if size != entry["bytes"]:
-            raise CheckpointError(f"{file}: damaged: {size} bytes, the manifest says {entry['bytes']}")
-        data = file.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from None
-    except (LookupError, TypeError):
-        raise CheckpointError(f"{path / MANIFEST}: damaged entry for {name}") from None
-    if _digest(data) != entry.get("sha256"):
-        raise CheckpointError(f"{file}: damaged: its contents do not match the manifest's hash")
-    return data
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _reusable(previous: Path | None, segments: Mapping[str, tuple[str, Segment]]) -> dict[str, Any]:
+    """The manifest entries of those segments that the previous checkpoint holds in the same version."""
+    if previous is None or not segments or not looks_whole(previous):
+        return {}
+    entries = read_manifest(previous)["files"]
+    return {
+        name: entries[name]
+        for name, (_, segment) in segments.items()
+        if name in entries and entries[name].get("version") == segment.version
+    }
+
+
+def _write_segments(
+    aside: Path,
+    segments: Mapping[str, tuple[str, Segment]],
+    previous: Path | None,
+    reused: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Link or write every segment, one at a time; answers their manifest entries."""
+    entries: dict[str, Any] = {}
+    for name, (place, segment) in segments.items():
+        if name in reused and previous is not None:
+            link_or_copy(previous / name, aside / name)
+            entries[name] = reused[name]
+        else:
+            data = save_tensors(trees.segment_tensors(place, segment))
+            write_durably(aside / name, data)
+            entries[name] = describe(data, version=segment.version)
+    return entries
+
+
+def _tensors_by_component(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    tensors: dict[str, dict[str, Any]] = {}
+    for name, data in files.items():
+        if name.endswith(TENSORS):
+            tensors.setdefault(component_of(name), {}).update(load_tensors(data))
+    return tensors
+
+
+def _verify_written(aside: Path, path: Path, known: Collection[str]) -> None:
+    """Read back what was written: better to learn now that a disk forgets."""
+    try:
+        verify_checkpoint(aside, known)
+    except CheckpointError as error:
+        raise SaveError(f"{path}: cannot be saved: what was written does not read back: {error}") from None
 
 
 def _publish(aside: Path, path: Path) -> None:
-    """Give the finished directory its name; a checkpoint that has it already makes way first."""
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    """Give the finished directory its name; a checkpoint that has it already makes way first.
+
+    Should the process die in between, `find_checkpoint` knows the one that made way by `replaced_name`.
+    """
+    old = replaced_name(path)
     if path.exists():
         shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
@@ -189,7 +227,3 @@ def _require_free(path: Path) -> None:
     is_empty_dir = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if os.path.lexists(path) and not is_empty_dir and not (path / MANIFEST).is_file():
         raise CheckpointError(f"{path}: exists and is not a checkpoint; choose another name")
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -1,25 +1,18 @@
-"""`TrainConfig`: everything a run is described by, and how it is put together from layers.
-
-Layers are merged in order: defaults, preset, included files, the file, keyword or command-line overrides.
-Later values win and every value remembers where it came from. All mistakes are reported at once.
-"""
+"""`TrainConfig`: everything a run is described by. `layers` puts one together."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator
 
 from rl_training import registry
 from rl_training.envs.config import EnvConfig
-from rl_training.errors import ConfigError, nearest
-from rl_training.experiment import yaml
-from rl_training.experiment.presets import load_preset
+from rl_training.errors import ConfigError
 from rl_training.policies.config import NetworkConfig
 from rl_training.schema import (
     Bool,
@@ -67,6 +60,10 @@ class CheckpointConfig:
     """Save every so many steps; 0: only the best and the last."""
     keep_last: PositiveInt = 3
     """How many of the newest checkpoints to keep, besides the best."""
+    keep_every: NonNegativeInt = 0
+    """Also keep one checkpoint every so many steps, for ever; 0: none."""
+    on_error: Literal["stop", "continue"] = "stop"
+    """When a checkpoint or a metric cannot be written: stop, or warn and try again at the next one."""
 
 
 @config
@@ -156,14 +153,14 @@ def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:
     if given is not None and not isinstance(given, Mapping | expected):
         raise ConfigError(f"hyperparams: expected {expected.__name__} or a mapping, got {given!r}")
     values = to_dict(given) if isinstance(given, expected) else dict(given or {})
-    problems = _contradictions(entry, values)
-    problems += section_problems(expected, {**values, **entry.fixed}, ("hyperparams",))
+    problems = contradictions(entry, values)
+    problems += section_problems(expected, entry.hyperparams(values), ("hyperparams",))
     if problems:
         raise ConfigError(problems)
-    return given if isinstance(given, expected) else expected(**{**values, **entry.fixed})
+    return given if isinstance(given, expected) else expected(**entry.hyperparams(values))
 
 
-def _contradictions(entry: registry.AlgorithmEntry, values: Mapping[str, Any]) -> list[str]:
+def contradictions(entry: registry.AlgorithmEntry, values: Mapping[str, Any]) -> list[str]:
     """What an algorithm id fixes and `values` denies."""
     return [
         f"hyperparams.{key}: {values[key]!r} contradicts the algorithm {entry.id!r}, "
@@ -171,68 +168,6 @@ def _contradictions(entry: registry.AlgorithmEntry, values: Mapping[str, Any]) -
         for key, fixed in entry.fixed.items()
         if values.get(key, fixed) != fixed
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One source of values: where they come from, and on which lines they stand if that is a file."""
-
-    origin: str
-    values: Mapping[str, Any]
-    lines: Mapping[KeyPath, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A configuration, where each of its values came from, and the preset it is built on."""
-
-    config: TrainConfig
-    origins: Mapping[KeyPath, str]
-    preset: str | None = None
-
-
-def load_config(path: str | Path, **overrides: Any) -> TrainConfig:
-    """Read a config file, with `preset:` and `include:` resolved; keywords as in `train`."""
-    layers = file_layers(Path(path))
-    named = [overrides.get("algo"), *(layer.values.get("algo") for layer in reversed(layers))]
-    algo = next((name for name in named if isinstance(name, str)), None)
-    return resolve_layers([*layers, keyword_layer(overrides, algo)]).config
-
-
-def replace(cfg: TrainConfig, **changes: Any) -> TrainConfig:
-    """A copy with other values, judged like any other configuration."""
-    return resolve_layers([Layer("config", to_dict(cfg)), Layer("keyword", changes)]).config
-
-
-def resolve_layers(layers: Sequence[Layer]) -> Resolved:
-    """Merge layers, later ones winning, and validate the result once."""
-    merged: dict[str, Any] = {}
-    origins: dict[KeyPath, str] = {}
-    for layer in layers:
-        _merge(merged, layer.values, layer, origins, ())
-    presets = [layer.origin.removeprefix("preset ") for layer in layers if layer.origin.startswith("preset ")]
-    return Resolved(_validated(merged, origins), origins, presets[-1] if presets else None)
-
-
-def keyword_layer(keywords: Mapping[str, Any], algo: str | None) -> Layer:
-    """Keywords as a layer: names of the config stay on top, the algorithm's own go to `hyperparams`."""
-    top = {f.name for f in dataclasses.fields(TrainConfig)}
-    values: dict[str, Any] = {key: value for key, value in keywords.items() if key in top}
-    try:
-        own_fields = dataclasses.fields(registry.algorithm(algo).cls.Hyperparams) if algo else ()
-    except ConfigError:  # an unknown algorithm is reported with its place when the layers are resolved
-        return Layer("keyword", {key: plain(value) for key, value in values.items()})
-    own = {f.name for f in own_fields}
-    unknown = [key for key in keywords if key not in top | own]
-    if unknown:
-        hints = {key: nearest(key, top | own) for key in unknown}
-        raise ConfigError(
-            [f"keyword {k!r}: unknown" + (f"; did you mean {n!r}?" if n else "") for k, n in hints.items()]
-        )
-    if direct := {key: value for key, value in keywords.items() if key in own}:
-        given = values.get("hyperparams") or {}
-        values["hyperparams"] = {**(given if isinstance(given, Mapping) else to_dict(given)), **direct}
-    return Layer("keyword", {key: plain(value) for key, value in values.items()})
 
 
 def to_dict(cfg: Any) -> dict[str, Any]:
@@ -249,97 +184,6 @@ def leaves(
             yield from leaves(section, (*prefix, f.name))
         else:
             yield (*prefix, f.name), f, cls
-
-
-def preset_layers(name: str) -> list[Layer]:
-    """The layer of a packaged preset."""
-    document = load_preset(name)
-    return [Layer(f"preset {name}", document.data, document.lines)]
-
-
-def file_layers(path: Path, seen: tuple[Path, ...] = ()) -> list[Layer]:
-    """The layers of a file: its preset, what it includes, and itself."""
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: includes itself: {' → '.join(str(p) for p in (*seen, path))}")
-    document = yaml.load_file(path)
-    values = dict(document.data)
-    layers: list[Layer] = []
-    if (preset := values.pop("preset", None)) is not None:
-        if not isinstance(preset, str):
-            raise ConfigError(
-                f"{path}:{document.lines[('preset',)]}: preset: expected a name, got {preset!r}"
-            )
-        layers += preset_layers(preset)
-    if (include := values.pop("include", None)) is not None:
-        if not isinstance(include, str):
-            raise ConfigError(
-                f"{path}:{document.lines[('include',)]}: include: expected a path, got {include!r}"
-            )
-        layers += file_layers(path.parent / include, (*seen, path.resolve()))
-    return [*layers, Layer(str(path), values, document.lines)]
-
-
-def _merge(
-    target: dict[str, Any], values: Mapping[str, Any], layer: Layer, origins: dict[KeyPath, str], at: KeyPath
-) -> None:
-    for key, value in values.items():
-        path = (*at, str(key))
-        if isinstance(value, Mapping):
-            section = target.get(key)
-            if not isinstance(section, dict):
-                section = target[key] = {}
-            _merge(section, value, layer, origins, path)
-        else:
-            target[key] = value
-        line = layer.lines.get(path)
-        origins[path] = (
-            f"{layer.origin}:{line}" if line and not layer.origin.startswith("preset") else layer.origin
-        )
-
-
-def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainConfig:
-    """Build the config, or report every mistake in it at once."""
-    values = dict(values)
-    hyperparams = values.pop("hyperparams", {})
-    problems = section_problems(TrainConfig, values)
-    entry = None
-    if isinstance(algo := values.get("algo"), str):
-        try:
-            entry = registry.algorithm(algo)
-        except ConfigError as error:
-            problems += [f"algo: {problem}" for problem in error.problems]
-    if not isinstance(hyperparams, Mapping):
-        problems.append("hyperparams: expected a mapping of keys to values")
-    elif entry is not None:
-        problems += _hyperparam_problems(entry, hyperparams, values)
-    try:
-        if not problems:
-            return TrainConfig(**values, hyperparams=dict(hyperparams))
-    except ConfigError as error:
-        problems = error.problems
-    raise ConfigError([_where(problem, origins) + problem for problem in problems])
-
-
-def _hyperparam_problems(
-    entry: registry.AlgorithmEntry, hyperparams: Mapping[str, Any], values: Mapping[str, Any]
-) -> list[str]:
-    """What is wrong with the algorithm's own section or, if it is sound, with it and the rest together."""
-    fixed = {**hyperparams, **entry.fixed}
-    problems = _contradictions(entry, hyperparams)
-    problems += section_problems(entry.cls.Hyperparams, fixed, ("hyperparams",))
-    if problems:
-        return problems
-    try:
-        num_envs = TypeAdapter(PositiveInt).validate_python(values.get("num_envs", TrainConfig.num_envs))
-    except ValidationError:
-        return []
-    return list(entry.cls.Hyperparams(**fixed).problems(num_envs))
-
-
-def _where(problem: str, origins: Mapping[KeyPath, str]) -> str:
-    """Where the key that a problem begins with was written, if it was."""
-    origin = origins.get(tuple(problem.partition(":")[0].split(".")))
-    return f"{origin}: " if origin else ""
 
 
 def plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import numbers
@@ -11,12 +12,23 @@ from typing import Any
 
 
 def fsync_dir(path: Path) -> None:
-    """Make renames and new names in a directory durable."""
+    """Make renames and new names in a directory durable, where the file system knows how."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)
+
+
+def make_dirs(path: Path) -> None:
+    """Create a directory with its parents so that none of their names can be lost."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        fsync_dir(folder.parent)
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -25,6 +37,14 @@ def write_durably(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same content under another name, without a second copy where the file system allows it."""
+    try:
+        os.link(source, target)
+    except OSError:
+        write_durably(target, source.read_bytes())
 
 
 def replace_atomically(path: Path, data: bytes) -> None:
@@ -36,6 +56,12 @@ def replace_atomically(path: Path, data: bytes) -> None:
     finally:
         aside.unlink(missing_ok=True)
     fsync_dir(path.parent)
+
+
+def explained(error: OSError) -> str:
+    """What went wrong with which file, in the system's words."""
+    reason = error.strerror or str(error)
+    return f"{reason} ({error.filename})" if error.filename else reason
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_training.errors import MissingExtraError
-from rl_training.experiment.files import to_json
+from rl_training.errors import MissingExtraError, SaveError
+from rl_training.experiment.files import explained, replace_atomically, to_json
 from rl_training.experiment.runs import EVALUATIONS, METRICS
 from rl_training.types import Evaluation
 
@@ -24,19 +27,55 @@ class Logger(Protocol):
 
 
 class JsonlFile:
-    """Appends one line a row, flushed at once, so that a killed run loses nothing it has reported."""
+    """Appends one line a row, written at once, so that a killed run loses nothing it has reported.
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open for the life of the run
+    A line that the disk does not take is an error or, with `keep_trying`, is written with the next one.
+    """
+
+    def __init__(self, path: Path, *, keep_trying: bool = False) -> None:
+        self.path, self._keep_trying = path, keep_trying
+        self._waiting = b""
+        try:
+            self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the life of the run
+            self._size = self._file.seek(0, SEEK_END)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def write(self, row: Row) -> None:
         """Append a row."""
-        self._file.write(to_json(dict(row)) + "\n")
-        self._file.flush()
+        self._waiting += (to_json(dict(row)) + "\n").encode()
+        try:
+            self._flush()
+        except OSError as error:
+            if not self._keep_trying:
+                raise self._failed(error) from error
+            warnings.warn(f"{self._failed(error)}. The next line tries again.", stacklevel=3)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file; lines that are still waiting are tried a last time."""
+        try:
+            if self._keep_trying:
+                self._flush()
+        except OSError as error:
+            raise self._failed(error) from error
+        finally:
+            self._file.close()
+
+    def _flush(self) -> None:
+        """Write all that waits, or nothing: half a line must not stay behind."""
+        try:
+            done = 0
+            while done < len(self._waiting):
+                done += self._file.write(self._waiting[done:])
+        except OSError:
+            with suppress(OSError):
+                self._file.truncate(self._size)
+            raise
+        self._size += len(self._waiting)
+        self._waiting = b""
+
+    def _failed(self, error: OSError) -> SaveError:
+        return SaveError(f"{self.path}: cannot be written: {explained(error)}")
 
 
 class TensorBoard:
@@ -84,13 +123,13 @@ class RunLogger:
     """Everything a run reports, sent to all its destinations."""
 
     def __init__(self, run_dir: Path, *, tensorboard: bool, wandb: bool, csv_export: bool, config: Row,
-                 resume_step: int | None = None) -> None:  # fmt: skip
+                 resume_step: int | None = None, keep_trying: bool = False) -> None:  # fmt: skip
         self.run_dir, self._csv = run_dir, csv_export
         if resume_step is not None:
             for name in (METRICS, EVALUATIONS):
                 cut_after(run_dir / name, resume_step)
-        self._metrics = JsonlFile(run_dir / METRICS)
-        self._evaluations = JsonlFile(run_dir / EVALUATIONS)
+        self._metrics = JsonlFile(run_dir / METRICS, keep_trying=keep_trying)
+        self._evaluations = JsonlFile(run_dir / EVALUATIONS, keep_trying=keep_trying)
         self._others: list[Logger] = []
         if tensorboard:
             purge = None if resume_step is None else resume_step + 1
@@ -150,10 +189,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def cut_after(path: Path, step: int) -> None:
     """Drop what was written after `step`, so that a resumed run continues without gap or duplicate."""
-    from rl_training.experiment.files import replace_atomically
-
     rows = [row for row in read_rows(path) if row.get("global_step", 0) <= step]
-    replace_atomically(path, "".join(to_json(row) + "\n" for row in rows).encode())
+    try:
+        replace_atomically(path, "".join(to_json(row) + "\n" for row in rows).encode())
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be written: {explained(error)}") from error
 
 
 def export_csv(source: Path, target: Path) -> None:

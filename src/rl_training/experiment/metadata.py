@@ -18,6 +18,7 @@ from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.experiment.runs import METADATA
 
 SCHEMA_VERSION = 1
+_MAX_BYTES = 16 << 20
 VERSIONED = ("torch", "numpy", "gymnasium", "safetensors", "pydantic", "ale-py", "mujoco", "box2d")
 
 
@@ -72,6 +73,12 @@ def hardware() -> dict[str, Any]:
     return {"cpu": _cpu_name(), "cores": os.cpu_count(), "ram_bytes": total_memory(), "gpus": gpus}
 
 
+def surroundings() -> dict[str, Any]:
+    """What decides whether the same computation gives the same bits: software and hardware."""
+    machine = hardware()
+    return {"versions": versions(), "hardware": {"cpu": machine["cpu"], "gpus": machine["gpus"]}}
+
+
 def total_memory() -> int | None:
     """Bytes of main memory, where the system tells."""
     try:
@@ -83,11 +90,13 @@ def total_memory() -> int | None:
 def read_metadata(run_dir: Path) -> dict[str, Any]:
     """A run's metadata, or an error that names the file."""
     path = run_dir / METADATA
+    if not path.is_file():
+        raise CheckpointError(f"{path}: not there")
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"larger than {_MAX_BYTES} bytes")
         data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: not there; {run_dir} is not a run directory") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: expected a JSON object")

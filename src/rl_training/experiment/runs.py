@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_training.errors import CheckpointError, ConfigError, nearest
+from rl_training.experiment.files import fsync_dir, make_dirs
 
 CONFIG, METADATA, METRICS, EVALUATIONS, CHECKPOINTS = (
     "config.yaml", "metadata.json", "metrics.jsonl", "evaluations.jsonl", "checkpoints",
@@ -36,7 +37,7 @@ def make_run_dir(cfg: Named) -> Path:
     base = f"{_safe(cfg.algo)}__{_safe(cfg.env_id)}__seed{cfg.seed}__{stamp}"
     parent = Path(cfg.output_dir).expanduser()
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_dirs(parent)
         for attempt in range(1, 10_000):
             path = parent / (base if attempt == 1 else f"{base}-{attempt}")
             try:
@@ -44,6 +45,8 @@ def make_run_dir(cfg: Named) -> Path:
             except FileExistsError:
                 continue
             (path / CHECKPOINTS).mkdir()
+            fsync_dir(path)
+            fsync_dir(parent)
             return path
     except OSError as error:
         raise ConfigError(f"output_dir: cannot create a run in {parent}: {error.strerror}") from None
@@ -51,13 +54,36 @@ def make_run_dir(cfg: Named) -> Path:
 
 
 def is_run_dir(path: Path) -> bool:
-    """Does this directory hold a run of ours?"""
-    return (path / METADATA).is_file() and (path / CONFIG).is_file()
+    """Does this directory hold a run of ours? One of its parts may be missing."""
+    parts = ((path / METADATA).is_file(), (path / CONFIG).is_file(), (path / CHECKPOINTS).is_dir())
+    return sum(parts) >= 2
 
 
 def is_checkpoint_dir(path: Path) -> bool:
     """Does this directory hold a checkpoint of ours?"""
     return (path / "manifest.json").is_file()
+
+
+def checkpoint_steps(run_dir: Path) -> list[int]:
+    """Steps for which the run has a published checkpoint."""
+    names = [p.name.removeprefix("step_") for p in (run_dir / CHECKPOINTS).glob("step_*")]
+    return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+
+def checkpoint_path(run_dir: Path, step: int) -> Path:
+    """Where the run keeps the checkpoint of a step."""
+    return run_dir / CHECKPOINTS / f"step_{step}"
+
+
+def replaced_name(checkpoint: Path) -> Path:
+    """Where a checkpoint lies for the moment in which another one takes its name."""
+    return checkpoint.with_name(f".{checkpoint.name}.old")
+
+
+def run_of(checkpoint: Path) -> Path | None:
+    """The run directory a checkpoint lies in, or None when it has been copied elsewhere."""
+    run_dir = checkpoint.parent.parent
+    return run_dir if checkpoint.parent.name == CHECKPOINTS and is_run_dir(run_dir) else None
 
 
 def missing_path_message(path: Path) -> str:

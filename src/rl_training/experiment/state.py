@@ -1,27 +1,42 @@
 """State trees: nested dicts, lists, numbers, strings, tensors and arrays, split into JSON and tensors.
 
 The JSON half keeps the shape of the tree, with `{"$tensor": name}` where a tensor was; the tensors go into
-one safetensors file a component. Nothing else can be stored, so nothing else can be loaded.
+one safetensors file a component, those of a segment into a file of its own. Nothing else can be stored, so
+nothing else can be loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.errors import CheckpointError
+from rl_training.types import Segment
 
 TENSOR, ARRAY = "$tensor", "$array"
 
 
-def split(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """The JSON half of a tree and its tensors by name."""
-    tensors: dict[str, Tensor] = {}
-    return _split(tree, "", tensors), tensors
+class Parts(NamedTuple):
+    """A tree taken apart: JSON, tensors by name, and segments by path, each with a file of its own."""
+
+    half: Any
+    tensors: dict[str, Tensor]
+    segments: dict[str, Segment]
+
+
+def split(tree: Any) -> Parts:
+    """Take a tree apart."""
+    parts = Parts(None, {}, {})
+    return parts._replace(half=_split(tree, "", parts))
+
+
+def segment_tensors(path: str, segment: Segment) -> dict[str, Tensor]:
+    """The tensors of a segment under the names that the JSON half knows them by."""
+    return {_child(path, key): tensor.cpu().contiguous() for key, tensor in segment.tensors().items()}
 
 
 def join(half: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -39,7 +54,11 @@ def join(half: Any, tensors: Mapping[str, Tensor]) -> Any:
     return half
 
 
-def _split(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+def _split(tree: Any, name: str, parts: Parts) -> Any:
+    tensors = parts.tensors
+    if isinstance(tree, Segment):
+        parts.segments[name] = tree
+        return {key: {TENSOR: _child(name, key)} for key in tree.tensors()}
     if isinstance(tree, Tensor):
         # A copy of its own: safetensors refuses shared memory, and a checkpoint must not change under us.
         return {TENSOR: _store(tree.detach().to("cpu", copy=True).contiguous(), name, tensors)}
@@ -53,9 +72,9 @@ def _split(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         for key in tree:
             if not isinstance(key, str) or key in (TENSOR, ARRAY):
                 raise CheckpointError(f"{name or 'state'}: {key!r} cannot be a key in a checkpoint")
-        return {key: _split(value, _child(name, key), tensors) for key, value in tree.items()}
+        return {key: _split(value, _child(name, key), parts) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_split(value, _child(name, index), tensors) for index, value in enumerate(tree)]
+        return [_split(value, _child(name, index), parts) for index, value in enumerate(tree)]
     if tree is None or isinstance(tree, bool | int | float | str):
         return tree
     raise CheckpointError(f"{name or 'state'}: {type(tree).__name__} cannot be stored in a checkpoint")

@@ -32,9 +32,11 @@ def load_file(path: str | Path) -> Document:
     """Read a YAML mapping from a file."""
     path = Path(path)
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_BYTES + 1)  # no more: it may be a device without an end
+        if len(data) > _MAX_BYTES:
             raise ConfigError(f"{path}: larger than {_MAX_BYTES} bytes; not a configuration")
-        text = path.read_text(encoding="utf-8")
+        text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from None

@@ -10,7 +10,8 @@ from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import Distribution, StateDependentGaussian
 from rl_training.policies.heads import PolicyHead, StateDependentHead, ValueHead
 from rl_training.policies.normalizer import ObsNormalizer
-from rl_training.types import ACTION_MASK, PolicyOutput
+from rl_training.policies.obs import read_obs
+from rl_training.types import PolicyOutput
 
 if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
@@ -121,12 +122,4 @@ class ActorCritic(nn.Module):
 
     def _inputs(self, obs: TensorObs) -> tuple[TensorObs, Tensor | None]:
         """What the encoder reads, normalised, and the action mask."""
-        if self.normalizer is not None:
-            obs = self.normalizer(obs)
-        if not self.masked:
-            return obs, None
-        assert isinstance(obs, dict)
-        mask = obs[ACTION_MASK]
-        if self.leaf is not None:
-            return obs[self.leaf], mask
-        return {key: value for key, value in obs.items() if key != ACTION_MASK}, mask
+        return read_obs(obs, self.normalizer, masked=self.masked, leaf=self.leaf)

@@ -51,10 +51,10 @@ _GAUSSIANS = {"auto": GaussianHead, "gaussian": GaussianHead, "squashed_gaussian
 
 def build_actor_critic(spec: Spec, network: NetworkConfig, *, normalize_obs: bool = False) -> ActorCritic:
     """The actor-critic for an env. Its weights depend on torch's seed and on nothing else."""
-    space, leaf, masked = _encoded_space(spec)
+    space, leaf, masked = encoded_space(spec)
     name = encoder_name(network.encoder)
     encoder = build_encoder(name, space, normalized=normalize_obs)
-    is_cnn = isinstance(encoder, NatureCNN | ImpalaCNN) or (name not in BUILT_IN and _is_image(space))
+    is_cnn = is_image_encoder(encoder, name, space)
     has_cnn = is_cnn or any(isinstance(module, nn.Conv2d) for module in encoder.modules())
 
     hidden = network.hidden if network.hidden is not None else () if is_cnn else (64, 64)
@@ -75,7 +75,7 @@ def build_actor_critic(spec: Spec, network: NetworkConfig, *, normalize_obs: boo
         core=core,
         policy_head=policy_head,
         value_head=ValueHead(core.out_dim if critic_core is None else critic_core.out_dim),
-        action_map=_build_action_map(spec.action_space, rescale=squashed),
+        action_map=build_action_map(spec.action_space, rescale=squashed),
         action_shape=tuple(spec.action_space.shape or ()),
         critic_encoder=critic_encoder,
         critic_core=critic_core,
@@ -83,7 +83,7 @@ def build_actor_critic(spec: Spec, network: NetworkConfig, *, normalize_obs: boo
         masked=masked,
         leaf=leaf,
     )
-    if network.orthogonal_init:
+    if network.orthogonal_init is not False:
         _init_orthogonal(policy, built_in_encoder=name in BUILT_IN)
     return policy
 
@@ -105,6 +105,11 @@ def build_encoder(name: str, space: Space, *, normalized: bool = False) -> Encod
     return _build_leaf(name, "", space, normalized)
 
 
+def is_image_encoder(encoder: Encoder, name: str, space: Space) -> bool:
+    """Whether an encoder ends in a layer wide enough for heads to follow it directly."""
+    return isinstance(encoder, NatureCNN | ImpalaCNN) or (name not in BUILT_IN and _is_image(space))
+
+
 def build_normalizer(spec: Spec) -> ObsNormalizer:
     """Statistics for every Box of the observation that is no image."""
     space = spec.observation_space
@@ -120,7 +125,7 @@ def build_normalizer(spec: Spec) -> ObsNormalizer:
     )
 
 
-def _encoded_space(spec: Spec) -> tuple[Space, str | None, bool]:
+def encoded_space(spec: Spec) -> tuple[Space, str | None, bool]:
     """The space encoders read, the key it lies under if it was wrapped, and whether actions are masked."""
     space = spec.observation_space
     if not isinstance(space, spaces.Dict) or ACTION_MASK not in space.spaces:
@@ -209,7 +214,8 @@ def _build_policy_head(space: Space, in_dim: int, network: NetworkConfig) -> Pol
     raise ConfigError(f"action space {space} is not supported; supported are {_ACTIONS}")
 
 
-def _build_action_map(space: Space, *, rescale: bool) -> nn.Module:
+def build_action_map(space: Space, *, rescale: bool) -> nn.Module:
+    """From a policy's actions to the env's; `rescale`: Box actions come in [-1, 1]."""
     if isinstance(space, spaces.MultiBinary):
         return BinaryActions()
     if isinstance(space, spaces.Box):

@@ -32,8 +32,8 @@ class NetworkConfig:
     """Activation of the hidden layers; null: tanh (ReLU inside the CNNs)."""
     shared: Bool | None = None
     """Actor and critic share encoder and hidden layers; null: shared for images, separate for vectors."""
-    orthogonal_init: Bool = True
-    """Orthogonal weights with the gains customary for policy gradients; false: torch's defaults."""
+    orthogonal_init: Bool | None = None
+    """Orthogonal weights, or torch's defaults; null: orthogonal for on-policy algorithms only."""
     distribution: Literal["auto", "gaussian", "squashed_gaussian", "state_dependent"] = "auto"
     """Distribution over Box actions; auto: gaussian. Other action spaces have one natural choice."""
     log_std_init: Float = 0.0

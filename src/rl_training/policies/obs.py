@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.types import ACTION_MASK
+
 if TYPE_CHECKING:
+    from rl_training.policies.normalizer import ObsNormalizer
     from rl_training.types import Array, Obs, TensorObs
 
 _CONVERTED = {np.dtype(np.float64): np.float32, np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64}
@@ -28,3 +31,22 @@ def _tensor(array: Array, device: torch.device | str) -> Tensor:
     elif not array.flags.writeable:
         array = array.copy()  # torch cannot express read-only memory
     return torch.from_numpy(array).to(device)
+
+
+def read_obs(
+    obs: TensorObs, normalizer: ObsNormalizer | None, *, masked: bool, leaf: str | None
+) -> tuple[TensorObs, Tensor | None]:
+    """What an encoder reads of an observation, normalised, and the action mask that came with it.
+
+    `masked`: the observation is a Dict with a mask; `leaf`: the one other key of it, if the encoder reads a
+    plain observation.
+    """
+    if normalizer is not None:
+        obs = normalizer.forward(obs)
+    if not masked:
+        return obs, None
+    assert isinstance(obs, dict)
+    mask = obs[ACTION_MASK]
+    if leaf is not None:
+        return obs[leaf], mask
+    return {key: value for key, value in obs.items() if key != ACTION_MASK}, mask

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout_buffer import RolloutBuffer
+from rl_training.data.samplers import UniformSampler
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
+from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
-from rl_training.types import Array, Episode, Obs, PolicyOutput, PolicyState, TensorObs
+from rl_training.types import Array, Episode, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
 
 
 class Policy(Protocol):
@@ -36,6 +39,12 @@ class Policy(Protocol):
     def env_actions(self, actions: Tensor) -> Tensor: ...
     def initial_state(self, num_envs: int) -> PolicyState | None: ...
     def reset_state(self, state: PolicyState | None, ended: Tensor) -> PolicyState | None: ...
+
+
+class OffPolicyPolicy(Policy, Protocol):
+    """What off-policy collection needs besides: actions drawn uniformly, respecting masks."""
+
+    def random_actions(self, obs: TensorObs, generator: torch.Generator) -> Tensor: ...
 
 
 class Truncation(NamedTuple):
@@ -108,6 +117,10 @@ class Collector:
             self.obs = self.envs.reset()
             self.started = True
 
+    def abandon_episodes(self) -> None:
+        """Forget what the policy remembers of episodes that could not be restored."""
+        self.state = self.policy.initial_state(self.envs.num_envs)
+
     def collect(self, buffer: RolloutBuffer) -> Tensor:
         """Fill an on-policy buffer and return the values of the observations after its last step."""
         with torch.inference_mode():
@@ -147,6 +160,50 @@ class Collector:
         profiler.add("inference", perf_counter() - begin - env_seconds)
         return last_values
 
+    def collect_transitions(
+        self,
+        buffer: ReplayBuffer,
+        sampler: UniformSampler,
+        steps: int,
+        exploration: Exploration | None,
+        *,
+        random: bool,
+        generator: torch.Generator,
+    ) -> None:
+        """Put some steps into a replay buffer, acting at random or with the policy and `exploration`."""
+        policy, envs = cast(OffPolicyPolicy, self.policy), self.envs
+        env_seconds = 0.0
+        begin = perf_counter()
+        with torch.inference_mode():
+            for _ in range(steps):
+                obs = to_tensor(self.obs, self.device)
+                if random:
+                    actions, state = policy.random_actions(obs, generator), self.state
+                else:
+                    output = policy.act(obs, self.state, generator=self.generator)
+                    actions, state = output.actions, output.state
+                    if exploration is not None:
+                        actions = exploration.explore(
+                            actions, policy.random_actions(obs, generator), generator
+                        )
+                env_actions = policy.env_actions(actions).cpu().numpy()
+                before = perf_counter()
+                result = envs.step(env_actions)
+                env_seconds += perf_counter() - before
+                _require_finite_step(result)
+                if not self.rewards.is_identity:
+                    self.rewards.apply(result.rewards[None], (result.terminated | result.truncated)[None])
+                sampler.written(buffer.add(actions, result))
+                self.obs, self.state = result.obs, state
+                if len(result.ended):
+                    self._end_episodes(result.ended, result.episodes)
+                    if exploration is not None:
+                        exploration.reset(self._ended_mask(result.ended))
+            if self.policy.normalizer is not None:
+                self.policy.normalizer.update(to_tensor(self.obs, self.device))
+        self.profiler.add("env", env_seconds)
+        self.profiler.add("inference", perf_counter() - begin - env_seconds)
+
     def learn_statistics(self, buffer: RolloutBuffer) -> None:
         """Show a finished rollout to the observation normaliser, which is frozen while one is in use."""
         if self.policy.normalizer is not None:
@@ -155,9 +212,12 @@ class Collector:
     def _end_episodes(self, ended: Array, episodes: tuple[Episode, ...]) -> None:
         self.statistics.add(episodes)
         if self.state is not None:
-            mask = torch.zeros(self.envs.num_envs, dtype=torch.bool, device=self.device)
-            mask[torch.from_numpy(ended).to(self.device)] = True
-            self.state = self.policy.reset_state(self.state, mask)
+            self.state = self.policy.reset_state(self.state, self._ended_mask(ended))
+
+    def _ended_mask(self, ended: Array) -> Tensor:
+        mask = torch.zeros(self.envs.num_envs, dtype=torch.bool, device=self.device)
+        mask[torch.from_numpy(ended).to(self.device)] = True
+        return mask
 
     def _bootstrap_truncated(self, buffer: RolloutBuffer, truncations: list[Truncation]) -> None:
         """Value every cut-off episode's true final observation, all in one batch."""
@@ -220,6 +280,14 @@ def _require_finite_obs(obs: TensorObs) -> None:
     for key, values in obs.items() if isinstance(obs, dict) else [("", obs)]:
         if values.is_floating_point() and not bool(values.isfinite().all()):
             _require_finite(f"observation {key}".strip(), values.numpy(force=True))
+
+
+def _require_finite_step(result: StepResult) -> None:
+    """Refuse a broken step before it is stored."""
+    parts = result.obs.items() if isinstance(result.obs, dict) else [("", result.obs)]
+    for what, values in [("reward", result.rewards), *((f"observation {k}".strip(), v) for k, v in parts)]:
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            _require_finite(what, values[None])
 
 
 def _require_finite(what: str, values: Array) -> None:

@@ -44,6 +44,7 @@ class OnPolicyTrainer(Trainer):
             if not self.algorithm.after_epoch():
                 break
         self.note(results)
+        self.check_finite()
         self.collector.learn_statistics(buffer)
         self.profiler.add("learn", perf_counter() - begin)
 

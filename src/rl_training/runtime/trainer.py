@@ -32,9 +32,9 @@ class MetricSink(Protocol):
 
 
 class CheckpointSink(Protocol):
-    """Where checkpoints go. The experiment layer implements it."""
+    """Where checkpoints go. The experiment layer implements it; None: not saved this time, but go on."""
 
-    def save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path: ...
+    def save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,7 @@ class Trainer(ABC):
         self._logged_step = -1
         self._save_requested = self._save_as_best = False
         self._pending: list[UpdateResult] = []
+        self._unchecked: list[UpdateResult] = []
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
 
@@ -151,9 +152,9 @@ class Trainer(ABC):
         self.stop(f"interrupted by {by}")
 
     def note(self, results: Sequence[UpdateResult]) -> None:
-        """Keep metrics, unread, until the next log line; refuse or drop what is not finite."""
+        """Keep metrics, unread, until the next log line; `check_finite` refuses or drops bad ones."""
         self._pending.extend(results)
-        self._check_finite(results)
+        self._unchecked.extend(results)
 
     def evaluate(self) -> Evaluation:
         """Measure the current policy in envs of its own."""
@@ -176,11 +177,13 @@ class Trainer(ABC):
     def _save(self) -> None:
         """Publish the whole state of the run as it is now."""
         begin = perf_counter()
+        self.check_finite()
         self._require_finite_weights()
         path = self.checkpoints.save(self.state_dict(), self.global_step, best=self._save_as_best)
         self._save_requested = self._save_as_best = False
         self.profiler.add("save", perf_counter() - begin)
-        self._each("on_checkpoint", path)
+        if path is not None:
+            self._each("on_checkpoint", path)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, by component."""
@@ -198,6 +201,7 @@ class Trainer(ABC):
                 "pending": self._pending_metrics(),
             },
             "clock": {"elapsed_s": self.elapsed},
+            **self.family_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> tuple[str, str]:
@@ -215,7 +219,21 @@ class Trainer(ABC):
         self.skipped_updates = counters["skipped_updates"]
         self._pending = [UpdateResult(counters["pending"])] if counters["pending"] else []
         self._seconds_before = state["clock"]["elapsed_s"]
+        self.load_family_state(state)
+        if grade[0] == "episode":
+            self.collector.abandon_episodes()
+            self.episodes_abandoned()
         return grade
+
+    def episodes_abandoned(self) -> None:  # noqa: B027 - most families look back no further
+        """After a resume that could not bring every env back: nothing may reach across the break."""
+
+    def family_state(self) -> dict[str, Any]:
+        """Components that a family adds to the state."""
+        return {}
+
+    def load_family_state(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - most families add none
+        """Restore what `family_state` gave."""
 
     def _each(self, hook: str, *args: Any) -> None:
         for callback in self.callbacks:
@@ -223,6 +241,7 @@ class Trainer(ABC):
 
     def _log(self) -> None:
         """Read the pending metrics from the device, once, and write a line."""
+        self.check_finite()
         train = {f"train/{name}": float(v.mean()) for name, v in self._pending_metrics().items()}
         schedules = {f"train/{name}": float(s.value) for name, s in self.algorithm.schedules.items()}
         self._pending.clear()
@@ -254,26 +273,26 @@ class Trainer(ABC):
                 columns.setdefault(name, []).append(value.reshape(-1))
         return {name: torch.cat(values) for name, values in columns.items()}
 
-    def _check_finite(self, results: Sequence[UpdateResult]) -> None:
+    def check_finite(self) -> None:
         """Stop, or count, when an update met NaN or infinity. The weights were not touched by it."""
-        if not results:
+        results, self._unchecked = self._unchecked, []
+        labels = [(result, name) for result in results for name in result.metrics]
+        if not labels:
             return
-        names = list(results[0].metrics)
-        values = torch.stack([torch.stack([r.metrics[n] for n in names]) for r in results])
-        finite = values.isfinite()
+        finite = torch.stack([result.metrics[name] for result, name in labels]).isfinite()
         if bool(finite.all()):
             return
-        bad = ~finite
-        where = ", ".join(n for n, is_bad in zip(names, bad.any(0).tolist(), strict=True) if is_bad)
+        bad = [label for label, good in zip(labels, finite.tolist(), strict=True) if not good]
+        where = ", ".join(dict.fromkeys(name for _, name in bad))
         message = f"NaN or infinity in {where} of an update at step {self.global_step}"
         if self.settings.on_nan == "raise":
             raise NonFiniteError(
                 f"{message}. The last good checkpoint is untouched. Lower the learning rate or look for "
                 "bad observations; `--on-nan skip-update` skips such updates instead."
             )
-        self.skipped_updates += int(bad.any(1).sum())
-        dropped = {id(r) for r, is_bad in zip(results, bad.any(1).tolist(), strict=True) if is_bad}
-        self._pending = [r for r in self._pending if id(r) not in dropped]
+        dropped = {id(result) for result, _ in bad}
+        self.skipped_updates += len(dropped)
+        self._pending = [result for result in self._pending if id(result) not in dropped]
 
     def _require_finite_weights(self) -> None:
         """Never publish a poisoned checkpoint beside good ones."""

@@ -1,7 +1,8 @@
-"""Settings and envs that the tests of `envs/` share."""
+"""Settings, envs and ways of comparing that the tests of `envs/` share."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rl_training.envs import EnvConfig
+from rl_training.envs import EnvConfig, VectorEnv
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,42 @@ class Unseeded(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         return self._draws.random(2, dtype=np.float32), 0.0, False, False, {}
+
+
+def walk(envs: VectorEnv, steps: int, seed: int) -> list[Any]:
+    """Random actions, the same for the same seed; everything that came back."""
+    rng = np.random.default_rng(seed)
+    trace = []
+    for _ in range(steps):
+        result = envs.step(random_actions(envs, rng))
+        obs = result.obs if isinstance(result.obs, dict) else {"": result.obs}
+        final = result.final_obs if isinstance(result.final_obs, dict) else {"": result.final_obs}
+        arrays = [*obs.values(), *final.values(), result.rewards, result.terminated, result.truncated]
+        trace.append(([np.array(array).tobytes() for array in arrays], result.episodes))
+    return trace
+
+
+def random_actions(envs: VectorEnv, rng: np.random.Generator) -> Any:
+    space, n = envs.spec.action_space, envs.num_envs
+    if isinstance(space, spaces.Discrete):
+        return rng.integers(0, space.n, n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return rng.integers(0, space.nvec, (n, len(space.nvec)))
+    if isinstance(space, spaces.MultiBinary):
+        return rng.integers(0, 2, (n, *space.shape)).astype(np.int8)
+    assert isinstance(space, spaces.Box)
+    return rng.uniform(space.low, space.high, (n, *space.shape)).astype(space.dtype)
+
+
+def through_storage(state: Any) -> Any:
+    """What a checkpoint does to a state: arrays stay arrays, the rest becomes JSON and comes back."""
+    if isinstance(state, np.ndarray):
+        assert state.dtype.kind in "biuf"
+        return state.copy()
+    if isinstance(state, dict):
+        assert all(isinstance(key, str) for key in state)
+        return {key: through_storage(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [through_storage(value) for value in state]
+    assert type(state) in (int, float, str, bool, type(None))
+    return json.loads(json.dumps(state))

@@ -10,7 +10,8 @@ import pytest
 from envs_helpers import Diary, Settings, Unseeded
 from gymnasium import spaces
 
-from rl_training.envs import check_env, findings, make_vector_env, probe
+from rl_training.envs import EnvConfig, check_env, findings, make_vector_env, probe
+from rl_training.envs.wrappers import wrap
 from rl_training.errors import EnvError
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -127,6 +128,23 @@ NESTED = spaces.Dict({"a": spaces.Dict({"b": BOX})})
 def test_findings(env: Any, finding: str) -> None:
     found = check_env(env)
     assert any(text.startswith(finding) for text in found), found
+
+
+@pytest.mark.parametrize("config", [EnvConfig(), EnvConfig(frame_skip=2, frame_stack=2)])
+@pytest.mark.parametrize(
+    ("env", "finding"),
+    [
+        (Scripted(step=step()[:4]), "error: step() returned 4 items (ndarray, float, bool, bool); it must"),
+        (Scripted(step=None), "error: step() returned a NoneType; it must return"),
+        (Scripted(reset=(ZERO, {}, 1)), "error: reset() returned 3 items (ndarray, dict, int); it must"),
+        (Scripted(step=ValueError("mine")), "error: step() raised ValueError: mine"),
+    ],
+)
+def test_wrappers_do_not_hide_what_the_env_returned(env: Any, finding: str, config: EnvConfig) -> None:
+    """They would only say that there were not enough values to unpack."""
+    wrapped = wrap(gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(env, 9)), config)
+    (found,) = check_env(wrapped)
+    assert found.startswith(finding)
 
 
 def test_something_else_than_an_env() -> None:

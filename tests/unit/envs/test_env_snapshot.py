@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from envs_helpers import Diary, Settings, Unseeded
+from envs_helpers import Diary, Settings, Unseeded, through_storage, walk
 
-from rl_training.envs import VectorEnv, make_vector_env, snapshot
+from rl_training.envs import EnvConfig, make_vector_env, snapshot
 from rl_training.envs.snapshot import ActionLog, RollingHash
-
-
-def walk(envs: VectorEnv, steps: int, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    trace = []
-    for _ in range(steps):
-        space = envs.spec.action_space
-        shape = (envs.num_envs, *(space.shape or ()))
-        actions = rng.uniform(-1, 1, shape).astype(np.float32) if shape[1:] else rng.integers(0, 2, shape)
-        result = envs.step(actions)
-        flags = (result.terminated.copy(), result.truncated.copy())
-        trace.append((np.array(result.obs), result.rewards.copy(), *flags, result.episodes))
-    return trace
-
-
-def assert_same(a: list[Any], b: list[Any]) -> None:
-    for left, right in zip(a, b, strict=True):
-        for x, y in zip(left[:-1], right[:-1], strict=True):
-            assert x.tobytes() == y.tobytes()
-        assert left[-1] == right[-1]
-
-
-def through_storage(state: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint does to a state: arrays stay arrays, the rest becomes JSON and comes back."""
-    plain = {key: value for key, value in state.items() if not isinstance(value, np.ndarray)}
-    return {**json.loads(json.dumps(plain)), **{k: v.copy() for k, v in state.items() if k not in plain}}
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
@@ -55,8 +28,47 @@ def test_restored_envs_go_on_bit_for_bit(env_id: str, first: str, second: str) -
         assert state["lengths"].max() > 0
         assert two.load_state_dict(state) == ("exact", "every env is where it was")
         np.testing.assert_array_equal(one.observations(), two.observations())
-        assert_same(walk(one, 200, seed=2), walk(two, 200, seed=2))
+        assert walk(one, 200, seed=2) == walk(two, 200, seed=2)
         assert through_storage(one.state_dict())["digests"] == through_storage(two.state_dict())["digests"]
+
+
+def masked_dict() -> gymnasium.Env[Any, Any]:
+    """A Dict observation and a mask in `info`, with MultiDiscrete actions."""
+    env = gymnasium.make("axiom/MultiDiscrete-v0", masked=True, length=40)
+    space = gymnasium.spaces.Dict({"numbers": env.observation_space})
+    return gymnasium.wrappers.TransformObservation(env, lambda obs: {"numbers": obs}, space)
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("settings", "make"),
+    [
+        pytest.param(Settings("Pendulum-v1", env=EnvConfig(frame_skip=3)), None, id="frame skip, Box"),
+        pytest.param(Settings("Pendulum-v1", env=EnvConfig(frame_skip=2, frame_stack=3)), None, id="stack"),
+        pytest.param(Settings(env=EnvConfig(max_episode_steps=13)), None, id="time limit"),
+        pytest.param(Settings("axiom/Chain-v0", {"truncate": True}), None, id="own truncation"),
+        pytest.param(Settings("axiom/Masked-v0"), None, id="mask"),
+        pytest.param(Settings("axiom/DictObs-v0", {"size": 12}), None, id="Dict"),
+        pytest.param(Settings(), masked_dict, id="Dict, mask, MultiDiscrete"),
+        pytest.param(Settings("axiom/MultiBinary-v0"), None, id="MultiBinary"),
+        pytest.param(Settings("axiom/IdentityBox-v0"), None, id="random Box"),
+        pytest.param(Settings(env=EnvConfig(frame_skip=4, max_episode_steps=7)), None, id="skip and limit"),
+    ],
+)
+def test_going_on_equals_never_having_stopped(settings: Settings, make: Any, backend: str) -> None:
+    with (
+        make_vector_env(settings, 3, env=make, backend=backend) as one,
+        make_vector_env(settings, 3, env=make, seed=99, backend=backend) as two,
+    ):
+        one.reset()
+        walk(one, 33, seed=1)
+        state = through_storage(one.state_dict())
+        assert state["direct"] == {}
+        assert state["lengths"].max() > 0
+        assert two.load_state_dict(state)[0] == "exact"
+        trace = walk(one, 90, seed=2)
+        assert any(episodes for _, episodes in trace)
+        assert trace == walk(two, 90, seed=2)
 
 
 def test_a_restored_state_can_be_saved_and_restored_again() -> None:
@@ -69,7 +81,7 @@ def test_a_restored_state_can_be_saved_and_restored_again() -> None:
         two.load_state_dict(one.state_dict())
         walk(two, 50, seed=2)
         assert one.load_state_dict(two.state_dict())[0] == "exact"
-        assert_same(walk(one, 120, seed=3), walk(two, 120, seed=3))
+        assert walk(one, 120, seed=3) == walk(two, 120, seed=3)
 
 
 def test_a_mistake_in_the_past_is_noticed() -> None:

@@ -17,8 +17,9 @@ from gymnasium import spaces
 
 import rl_training.experiment.checkpoint as module
 from rl_training import TrainConfig
-from rl_training.errors import AxiomError, CheckpointError
-from rl_training.experiment.checkpoint import read_checkpoint, read_manifest, write_checkpoint
+from rl_training.errors import AxiomError, CheckpointError, SaveError
+from rl_training.experiment.checkpoint import read_checkpoint, write_checkpoint
+from rl_training.experiment.manifest import read_manifest, rendered
 from rl_training.types import Spec
 
 CONFIG = TrainConfig(algo="ppo", env_id="CartPole-v1", tags=("a", "1e3"))
@@ -35,7 +36,7 @@ def rewritten(path: Path, change: Any) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     manifest.pop("sha256")
     change(manifest)
-    (path / "manifest.json").write_bytes(module._rendered(manifest))
+    (path / "manifest.json").write_bytes(rendered(manifest))
 
 
 def replaced(path: Path, name: str, data: bytes) -> None:
@@ -88,7 +89,7 @@ def test_a_failure_in_the_middle_leaves_the_old_one(
         "rename": (os, "rename"),
     }[operation]
     monkeypatch.setattr(target, name, fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(SaveError, match="/c: cannot be saved: No space left"):
         write(tmp_path / "c", step=6)
     monkeypatch.undo()
     assert {p.name: p.read_bytes() for p in (tmp_path / "c").iterdir()} == before
@@ -102,7 +103,7 @@ def test_what_was_written_is_verified_before_it_is_published(
     write(tmp_path / "c")
     honest = module.write_durably
     monkeypatch.setattr(module, "write_durably", lambda path, data: honest(path, data[:-1] + b"?"))
-    with pytest.raises(CheckpointError):
+    with pytest.raises(SaveError, match="does not read back"):
         write(tmp_path / "c", step=6)
     assert read_checkpoint(tmp_path / "c").step == 5
 

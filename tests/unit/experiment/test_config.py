@@ -13,16 +13,8 @@ from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.assembly import resolve_config
 from rl_training.errors import ConfigError
 from rl_training.experiment import yaml
-from rl_training.experiment.config import (
-    EvaluationConfig,
-    Layer,
-    file_layers,
-    leaves,
-    preset_layers,
-    replace,
-    resolve_layers,
-    to_dict,
-)
+from rl_training.experiment.config import EvaluationConfig, leaves, to_dict
+from rl_training.experiment.layers import Layer, file_layers, preset_layers, replace, resolve_layers
 from rl_training.experiment.presets import preset_names
 
 SOURCE = Path(yaml.__file__).parents[1]

@@ -17,11 +17,12 @@ import torch
 from gymnasium import spaces
 
 from rl_training import TrainConfig
-from rl_training.errors import CheckpointError, ConfigError
+from rl_training.errors import CheckpointError, ConfigError, SaveError
 from rl_training.experiment import metadata
 from rl_training.experiment.files import replace_atomically, to_json
-from rl_training.experiment.run import Run, checkpoint_steps, find_checkpoint, run_of
-from rl_training.experiment.runs import make_run_dir
+from rl_training.experiment.find import find_checkpoint
+from rl_training.experiment.run import Run
+from rl_training.experiment.runs import checkpoint_steps, make_run_dir, run_of
 from rl_training.types import Spec
 
 SPEC = Spec(spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(2))
@@ -126,11 +127,38 @@ def test_retention_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     assert not list((run.dir / "checkpoints").glob(".*"))
 
 
+def test_retention_can_keep_one_checkpoint_in_every_so_many_steps(tmp_path: Path) -> None:
+    run = Run.create(config(tmp_path, checkpoint={"keep_last": 1, "keep_every": 100}), SPEC)
+    for step in range(40, 401, 40):
+        run.save(state(step), step, best=step == 80)
+    assert sorted(checkpoint_steps(run.dir)) == [80, 120, 200, 320, 400]
+    run.finish("completed")
+    cfg = config(tmp_path, checkpoint={"keep_last": 1, "keep_every": 0})
+    Run.reopen(run.dir, cfg, SPEC, run.dir / "checkpoints" / "step_400").close()
+    assert sorted(checkpoint_steps(run.dir)) == [80, 400]
+
+
+def test_damaged_checkpoints_do_not_count_for_retention(tmp_path: Path) -> None:
+    run = Run.create(config(tmp_path, checkpoint={"keep_last": 2}), SPEC)
+    for step in (10, 20, 30):
+        run.save(state(step), step, best=False)
+        if step > 10:
+            (run.dir / "checkpoints" / f"step_{step}" / "state.json").write_bytes(b"")
+    assert sorted(checkpoint_steps(run.dir)) == [10, 20, 30]  # 10 is the only one that looks whole
+    run.save(state(40), 40, best=False)
+    file = run.dir / "checkpoints" / "step_40" / "state.json"
+    file.write_bytes(b"?" * file.stat().st_size)  # of the right size: only its hash tells
+    run.config = config(tmp_path, checkpoint={"keep_last": 1})
+    with pytest.warns(UserWarning, match="old checkpoints stay: .*step_40/state.json: damaged"):
+        run.save(state(40), 40, best=False)  # nothing new to write
+    assert sorted(checkpoint_steps(run.dir)) == [10, 20, 30, 40]
+
+
 def test_a_save_that_fails_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.create(config(tmp_path, checkpoint={"keep_last": 1}), SPEC)
     run.save(state(10), 10, best=False)
     monkeypatch.setattr("rl_training.experiment.checkpoint.fsync_dir", _full_disk)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(SaveError, match=r"step_20: cannot be saved: full"):
         run.save(state(20), 20, best=True)
     assert checkpoint_steps(run.dir) == [10]
     assert find_checkpoint(run.dir).name == "step_10"
@@ -220,10 +248,11 @@ def test_metadata_says_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (written["preset"], written["tags"]) == ("ppo/cartpole", ["x"])
     assert written["versions"]["torch"].startswith(torch.__version__.split("+")[0])
     assert written["hardware"]["cores"] > 0
-    run.record_resume(("exact", "every env is where it was"), 5)
+    here = metadata.surroundings()
+    run.record_resume(("exact", "every env is where it was"), 5, here)
     assert run.metadata["resumes"][-1]["grade"] == "exact"
-    run.metadata["versions"]["torch"] = "1.0"
-    run.record_resume(("exact", "every env is where it was"), 5)
+    elsewhere = {**here, "versions": {**here["versions"], "torch": "1.0"}}
+    run.record_resume(("exact", "every env is where it was"), 5, elsewhere)
     assert run.metadata["resumes"][-1]["grade"] == "numeric"
     assert "torch 1.0 →" in run.metadata["resumes"][-1]["reason"]
 

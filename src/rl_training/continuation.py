@@ -1,0 +1,184 @@
+"""Going on from a checkpoint: with which configuration, in which directory, and how faithfully."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from rl_training import registry
+from rl_training.algorithms.base import Algorithm
+from rl_training.assembly import Session, make_session
+from rl_training.errors import AxiomError, CheckpointError, ConfigError
+from rl_training.execution import Start, execute
+from rl_training.experiment.checkpoint import Checkpoint, read_checkpoint
+from rl_training.experiment.config import TrainConfig, to_dict
+from rl_training.experiment.drift import Change, config_changes, require_allowed
+from rl_training.experiment.find import find_checkpoint
+from rl_training.experiment.layers import Layer, Resolved, file_layers, replace, resolve_layers
+from rl_training.experiment.metadata import read_metadata
+from rl_training.experiment.run import Run
+from rl_training.experiment.runs import CONFIG, run_of
+from rl_training.runtime.callbacks import Callback
+from rl_training.runtime.trainer import Trainer
+
+OUTPUT_DIR = TrainConfig.output_dir
+"""Where a checkpoint without a run of its own goes on, unless told otherwise: never where a file says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A checkpoint to go on from, the run it belongs to if any, and the configuration to go on with."""
+
+    checkpoint: Checkpoint
+    run_dir: Path | None
+    resolved: Resolved
+    changes: Sequence[Change]
+
+    @property
+    def config(self) -> TrainConfig:
+        """The configuration to go on with."""
+        return self.resolved.config
+
+
+def open_continuation(path: str | PathLike[str]) -> tuple[Checkpoint, list[Layer]]:
+    """The checkpoint meant by a path, and the layers its configuration is made of before any overrides."""
+    checkpoint = read_checkpoint(find_checkpoint(path, "latest"))
+    run_dir = run_of(checkpoint.path)
+    if run_dir is None:
+        values = {**to_dict(checkpoint.config), "output_dir": OUTPUT_DIR}
+        return checkpoint, [Layer(str(checkpoint.path / CONFIG), values)]
+    if not (run_dir / CONFIG).is_file():
+        return checkpoint, [Layer(str(checkpoint.path / CONFIG), to_dict(checkpoint.config))]
+    try:
+        return checkpoint, file_layers(run_dir / CONFIG)
+    except ConfigError as error:
+        raise _unreadable(error, run_dir) from None
+
+
+def plan(
+    checkpoint: Checkpoint, layers: Sequence[Layer], overrides: Layer, *, allow_drift: bool
+) -> Continuation:
+    """Put the configuration together, and refuse one that would make it another run."""
+    run_dir = run_of(checkpoint.path)
+    try:
+        resolved = resolve_layers([*layers, overrides])
+    except ConfigError as error:
+        if run_dir is not None and not all(p.startswith(overrides.origin) for p in error.problems):
+            raise _unreadable(error, run_dir) from None
+        raise
+    changes = config_changes(checkpoint.config, resolved, layers[-1].origin)
+    require_allowed(changes, allow_drift=allow_drift, accepted=_accepted(run_dir))
+    return Continuation(checkpoint, run_dir, resolved, changes)
+
+
+def session_of(checkpoint: Checkpoint, config: TrainConfig, env: Any, device: str | None = None) -> Session:
+    """Prepare what is needed to rebuild the agent of a checkpoint."""
+    module = config.env_id.rpartition(":")[0]
+    if env is None and module and module not in sys.modules:
+        raise CheckpointError(
+            f"{checkpoint.path}: its env {config.env_id!r} would import the module {module!r}, which a file "
+            f"must not decide; import it yourself (on the command line: --import {module})"
+        )
+    return make_session(Resolved(config, {}), env, checkpoint.spec, device)
+
+
+def session_to_load(checkpoint: Checkpoint, env: Any, device: str) -> Session:
+    """A session for a saved agent; should it learn on, then beside its run or in `runs`."""
+    run_dir = run_of(checkpoint.path)
+    beside = OUTPUT_DIR if run_dir is None else str(run_dir.parent)
+    session = session_of(checkpoint, replace(checkpoint.config, output_dir=beside), env, device)
+    session.state, session.step, session.source = checkpoint.state, checkpoint.step, checkpoint.path
+    session.written_by = checkpoint.written_by
+    return session
+
+
+def algorithm_of(session: Session) -> Algorithm:
+    """The algorithm a session describes, with fresh networks."""
+    cls = registry.algorithm(session.config.algo).cls
+    try:
+        algorithm: Algorithm = cls.from_context(session.context)
+    except (MemoryError, RuntimeError) as error:
+        if "memory" not in str(error) and not isinstance(error, MemoryError):
+            raise
+        raise ConfigError(f"network: larger than the memory of {session.context.device}: {error}") from None
+    algorithm.session = session
+    return algorithm
+
+
+def restore(algorithm: Algorithm, checkpoint: Checkpoint, *, weights_only: bool = False) -> None:
+    """Take over what a checkpoint holds, or its weights and nothing else."""
+    try:
+        algorithm.load_state_dict(checkpoint.state, weights_only=weights_only)
+    except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CheckpointError(
+            f"{checkpoint.path}: its weights do not fit this configuration: {error}"
+        ) from None
+
+
+def go_on(
+    algorithm: Algorithm,
+    session: Session,
+    checkpoint: Checkpoint,
+    *,
+    run_dir: Path | None,
+    changes: Sequence[Change] = (),
+    callbacks: Callback | Sequence[Callback] = (),
+    progress: bool = False,
+    extend_schedules: bool = False,
+) -> tuple[Run, Trainer]:
+    """Train on from a checkpoint, in its run directory or, without one, in a new one."""
+    if "trainer" not in checkpoint.state:
+        raise CheckpointError(f"{checkpoint.path}: holds an agent but no training state; use --init-from")
+    config = session.config
+    has_ended = (
+        run_dir is not None and not changes and not extend_schedules and _died_at_the_end(run_dir, checkpoint)
+    )
+    if checkpoint.step >= config.total_timesteps and not has_ended:
+        raise AxiomError(
+            f"{run_dir or checkpoint.path}: already at step {checkpoint.step} of {config.total_timesteps}; "
+            "give a larger total (--total-timesteps N) to train on"
+        )
+    restore(algorithm, checkpoint)  # what does not fit is better known before the run is touched
+
+    def open_run() -> Run:
+        if run_dir is None:
+            return Run.create(config, session.spec, preset=session.preset)
+        return Run.reopen(run_dir, config, session.spec, checkpoint.path)
+
+    start = Start(
+        checkpoint.state,
+        checkpoint.written_by,
+        changes,
+        extend_schedules=extend_schedules,
+        outcome=checkpoint.outcome if has_ended else None,
+    )
+    return execute(algorithm, session, open_run, callbacks=callbacks, progress=progress, start=start)
+
+
+def _died_at_the_end(run_dir: Path, checkpoint: Checkpoint) -> bool:
+    """Was its last checkpoint written, but not that it has ended?"""
+    try:
+        status = read_metadata(run_dir).get("status")
+    except CheckpointError:
+        status = "running"
+    return status == "running" and checkpoint.outcome.get("status") == "completed"
+
+
+def _accepted(run_dir: Path | None) -> list[Mapping[str, Any]]:
+    """The drift that was allowed when the run last went on."""
+    try:
+        resumes = read_metadata(run_dir)["resumes"] if run_dir else []
+        return list(resumes[-1]["drift"])
+    except (CheckpointError, LookupError, TypeError):
+        return []
+
+
+def _unreadable(error: ConfigError, run_dir: Path) -> ConfigError:
+    advice = (
+        f"{run_dir / CONFIG}: put it right, or remove it to go on with the checkpoint's own configuration"
+    )
+    return ConfigError([*error.problems, advice])

@@ -1,0 +1,146 @@
+"""How batches are drawn from a replay buffer: which transitions, and over how many steps each looks ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_training.data.replay_buffer import ReplayBuffer, Written
+from rl_training.data.sum_tree import SumTree
+from rl_training.types import Array, TransitionBatch
+
+
+class UniformSampler:
+    """Every stored transition is equally likely; returns may span `n_step` transitions.
+
+    An n-step return ends early where its episode ends or where the buffer does; `discount` says how far it
+    got and whether the state it ended in may be bootstrapped from. Nothing beyond this module knows of n.
+    """
+
+    def __init__(self, buffer: ReplayBuffer, *, gamma: float, n_step: int = 1) -> None:
+        self.buffer, self.gamma, self.n_step = buffer, gamma, n_step
+        self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=buffer.device)
+
+    def written(self, written: Written) -> None:
+        """Take note of what an `add` to the buffer changed."""
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> TransitionBatch:
+        """A batch with replacement."""
+        return self.gather(self._draw(batch_size, generator))
+
+    def update_priorities(self, index: Tensor, priorities: Tensor) -> None:
+        """Uniform sampling has none."""
+
+    def set_progress(self, progress: float) -> None:
+        """Move schedules, if there are any, to `progress` in [0, 1]."""
+
+    def gather(self, index: Tensor, weights: Tensor | None = None) -> TransitionBatch:
+        """The transitions that start at flat indices."""
+        buffer = self.buffer
+        rewards, steps, terminated = self._returns(index)
+        return TransitionBatch(
+            obs=buffer.take("obs", index),
+            actions=buffer.take("actions", index),
+            rewards=rewards,
+            next_obs=buffer.take("obs", buffer.next_index(index, steps)),
+            discount=self._powers[steps] * ~terminated,
+            weights=torch.ones_like(rewards) if weights is None else weights,
+            index=torch.stack([index, buffer.take("generation", index).long()]),
+        )
+
+    def _returns(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Discounted rewards over up to n steps, how many there were, and whether a terminal ended them."""
+        buffer = self.buffer
+        if self.n_step == 1:
+            steps = torch.ones_like(index)
+            return buffer.take("rewards", index), steps, buffer.take("terminated", index)
+        ahead = torch.arange(self.n_step, device=index.device)
+        path = buffer.next_index(index[:, None], ahead)
+        ends = buffer.take("terminated", path) | buffer.take("truncated", path)
+        goes_on = buffer.take("starts", path)[:, 1:] & ~ends[:, :-1]
+        taken = torch.cat([torch.ones_like(ends[:, :1]), goes_on], 1).cumprod(1)
+        rewards = (buffer.take("rewards", path) * taken * self._powers[:-1]).sum(1)
+        steps = taken.sum(1)
+        last = buffer.next_index(index, steps - 1)
+        return rewards, steps, buffer.take("terminated", last)
+
+    def _draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Uniform over the transitions there are: slots that start none are drawn again."""
+        buffer = self.buffer
+        limit = buffer.filled * buffer.num_envs
+        index = torch.randint(limit, (count,), generator=generator, device=generator.device).to(buffer.device)
+        while not bool((good := buffer.take("starts", index)).all()):
+            missing = int((~good).sum())
+            again = torch.randint(limit, (missing,), generator=generator, device=generator.device)
+            index[~good] = again.to(buffer.device)
+        return index
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the buffer does not already hold."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+
+
+class PrioritizedSampler(UniformSampler):
+    """Proportional prioritised replay (Schaul et al. 2016): P(i) ∝ pᵢ^α, weights (N·P(i))^-β / max."""
+
+    def __init__(
+        self,
+        buffer: ReplayBuffer,
+        *,
+        gamma: float,
+        n_step: int = 1,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__(buffer, gamma=gamma, n_step=n_step)
+        self.alpha, self.initial_beta, self.eps = alpha, beta, eps
+        self.beta = beta
+        self.tree = SumTree(buffer.size)
+        self.highest = 1.0
+
+    def set_progress(self, progress: float) -> None:
+        """β grows on a line to 1 at the end of the run."""
+        self.beta = self.initial_beta + (1.0 - self.initial_beta) * min(max(progress, 0.0), 1.0)
+
+    def written(self, written: Written) -> None:
+        """New transitions are as urgent as the most urgent so far; what was overwritten is never drawn."""
+        self.tree.set(written.overwritten, np.zeros(len(written.overwritten)))
+        self.tree.set(written.completed, np.full(len(written.completed), self.highest**self.alpha))
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> TransitionBatch:
+        """A batch drawn by priority, one sample from each of `batch_size` equal parts of the total."""
+        drawn = torch.rand(batch_size, generator=generator, device=generator.device).cpu().numpy()
+        prefixes = (np.arange(batch_size) + drawn.astype(np.float64)) * (self.tree.total / batch_size)
+        index = self.tree.find(prefixes)
+        chances = self.tree.get(index) / self.tree.total
+        weights = (len(self.buffer) * chances) ** -self.beta
+        weights = (weights / weights.max()).astype(np.float32)
+        device = self.buffer.device
+        return self.gather(torch.from_numpy(index).to(device), torch.from_numpy(weights).to(device))
+
+    def update_priorities(self, index: Tensor, priorities: Tensor) -> None:
+        """Set new priorities, except where a transition has been overwritten since, or its update failed."""
+        flat, generation = index
+        current = (self.buffer.take("generation", flat).long() == generation) & priorities.isfinite()
+        chosen: Array = flat[current].cpu().numpy()
+        values: Array = priorities.detach()[current].abs().double().cpu().numpy() + self.eps
+        if len(values):
+            self.highest = max(self.highest, float(values.max()))
+            self.tree.set(chosen, values**self.alpha)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Priorities of all transitions."""
+        return {"leaves": self.tree.leaves(), "highest": self.highest}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.tree.load(np.asarray(state["leaves"]))
+        self.highest = float(state["highest"])

@@ -1,0 +1,122 @@
+"""The off-policy family: transitions into a replay buffer, batches out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from rl_training.algorithms.base import OffPolicyAlgorithm, OffPolicyHyperparams
+from rl_training.data.layout import rollout_layout
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.samplers import PrioritizedSampler, UniformSampler
+from rl_training.errors import ConfigError
+from rl_training.runtime.memory import require_memory
+from rl_training.runtime.trainer import Trainer
+from rl_training.types import UpdateResult
+
+
+class OffPolicyTrainer(Trainer):
+    """Takes a few steps, then makes as many updates as they pay for."""
+
+    family = "off-policy"
+    algorithm: OffPolicyAlgorithm
+
+    def build(self) -> None:
+        """Allocate the replay buffer, if there is room for it."""
+        if self.settings.normalize_reward:
+            raise ConfigError(
+                "env.normalize_reward: replayed rewards must not change their meaning; use env.reward_scale"
+            )
+        self.hyperparams: OffPolicyHyperparams = self.algorithm.hyperparams
+        hp = self.hyperparams
+        layout = rollout_layout(self.envs.spec)
+        require_memory("hyperparams.buffer_size", ReplayBuffer.predict_bytes(hp.buffer_size, layout))
+        self.buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, device=self.device)
+        self.sampler = (
+            PrioritizedSampler(
+                self.buffer, gamma=hp.gamma, n_step=hp.n_step, alpha=hp.priority_alpha, beta=hp.priority_beta
+            )
+            if hp.prioritized
+            else UniformSampler(self.buffer, gamma=hp.gamma, n_step=hp.n_step)
+        )
+        self.replay = self.streams.get("replay")
+        self.exploring = self.streams.get("exploration")
+        self.credit = 0
+
+    def iterate(self) -> None:
+        """Enough steps for one round of updates, then the rounds they pay for."""
+        hp, num_envs = self.hyperparams, self.envs.num_envs
+        if self.iteration == 0:
+            self.buffer.begin(self.collector.obs)
+        steps = max(1, -(-(hp.train_every - self.credit) // num_envs))
+        self._move_schedules()
+        self.collector.collect_transitions(
+            self.buffer,
+            self.sampler,
+            steps,
+            None if self.global_step < hp.learning_starts else self.algorithm.exploration,
+            random=self.global_step < hp.learning_starts,
+            generator=self.exploring,
+        )
+        self.global_step += steps * num_envs
+        self._each("on_collect")
+        if self.global_step < hp.learning_starts:
+            return
+        self.credit += steps * num_envs
+        rounds, self.credit = divmod(self.credit, hp.train_every)
+        begin = perf_counter()
+        self.note([self._update() for _ in range(rounds * hp.gradient_steps)])
+        self.profiler.add("learn", perf_counter() - begin)
+
+    def episodes_abandoned(self) -> None:
+        """Leave the last observations as they are and begin anew behind them."""
+        self.buffer.begin(self.collector.obs)
+
+    def _update(self) -> UpdateResult:
+        batch = self.sampler.sample(self.hyperparams.batch_size, self.replay)
+        result = self.algorithm.update(batch)
+        if result.priorities is not None:
+            self.sampler.update_priorities(batch.index, result.priorities)
+        return result
+
+    def _move_schedules(self) -> None:
+        progress = self.global_step / self.horizon
+        self.sampler.set_progress(progress)
+        if self.algorithm.exploration is not None:
+            self.algorithm.exploration.set_progress(progress)
+
+    def family_metrics(self) -> dict[str, float]:
+        """How full the buffer is, how many updates there were, and how much is explored."""
+        exploration = self.algorithm.exploration
+        explored = {} if exploration is None else exploration.metrics()
+        return {
+            "rollout/buffer": float(len(self.buffer)),
+            "train/updates": float(self.algorithm.num_updates),
+            **{f"rollout/{name}": value for name, value in explored.items()},
+        }
+
+    def family_state(self) -> dict[str, Any]:
+        """The replay buffer, the sampler's priorities and the exploration's memory."""
+        exploration = self.algorithm.exploration
+        return {
+            "buffer": self.buffer.state_dict(),
+            "sampler": {**self.sampler.state_dict(), "credit": self.credit},
+            "exploration": {} if exploration is None else exploration.state_dict(),
+        }
+
+    def load_family_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with the buffer as it was."""
+        self.buffer.load_state_dict(state["buffer"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.credit = int(state["sampler"]["credit"])
+        if self.algorithm.exploration is not None:
+            self.algorithm.exploration.load_state_dict(_to_device(state["exploration"], self.device))
+
+
+def _to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    return {
+        key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in state.items()
+    }
