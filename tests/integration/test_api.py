@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,9 @@ def test_train_writes_a_run_and_says_what_came_out(tmp_path: Path) -> None:
     result = train(config)
     assert result.metrics["global_step"] == 64
     assert result.run_dir.parent == tmp_path
-    assert load_config(result.run_dir / "config.yaml") == config
+    saved = load_config(result.run_dir / "config.yaml")
+    assert saved.env.backend == "sync"  # what `auto` stood for is kept
+    assert replace(saved, env=replace(saved.env, backend="auto")) == config
     played = evaluate(result.run_dir, num_episodes=3, which="latest")
     assert played.keys() == {
         "return_mean", "return_std", "length_mean", "num_episodes", "returns", "lengths", "seeds",
@@ -87,7 +90,9 @@ def test_keywords_presets_files_and_sections_all_lead_to_the_same_place(tmp_path
     assert PPO(preset="ppo/cartpole", gamma=0.5).session.config.hyperparams.gamma == 0.5
     file = tmp_path / "c.yaml"
     file.write_text("algo: ppo\nenv_id: CartPole-v1\nseed: 4\n")
-    assert PPO(file, seed=5).session.config == load_config(str(file), seed=5)
+    # The automatic choice of a backend is made when the run is described, and kept.
+    expected = load_config(str(file), seed=5, env={"backend": "sync"})
+    assert PPO(file, seed=5).session.config == expected
     with pytest.raises(ConfigError, match="did you mean 'learning_rate'"):
         PPO(env_id="CartPole-v1", learning_rat=1e-3)
     with pytest.raises(ConfigError, match="env_id: required"):

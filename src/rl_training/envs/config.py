@@ -6,7 +6,6 @@ from typing import Literal
 
 from rl_training.schema import Bool, NonNegativeInt, PositiveFloat, PositiveInt, config
 
-
 BackendName = Literal["auto", "sync", "async", "native"]
 
 
