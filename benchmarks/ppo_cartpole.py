@@ -1,6 +1,6 @@
 """PPO on CartPole: environment steps a second beside Stable-Baselines3, same settings, in turns.
 
-    python benchmarks/ppo_cartpole.py [--envs 8 64] [--iterations 40] [--repeats 5] [-o FILE]
+    python benchmarks/ppo_cartpole.py [--cases 8:sync 64:native] [--iterations 40] [--repeats 5] [-o FILE]
 
 Both run 128 steps an iteration, 4 epochs, 4 minibatches, a 64x64 tanh actor and critic, Adam, one thread. The
 two take turns so that a noisy machine is noisy for both; medians and their ratio are reported. Needs the
@@ -137,16 +137,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--envs", type=int, nargs="+", default=[8, 64])
-    parser.add_argument("--backends", nargs="+", default=["sync"], choices=["sync", "async", "native"])
+    cases = ["8:sync", "64:native", "64:sync"]
+    parser.add_argument("--cases", nargs="+", default=cases, help="number of envs : our backend")
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     results = [
-        compare(num_envs, args.iterations, args.repeats, backend)
-        for num_envs in args.envs
-        for backend in args.backends
+        compare(int(num_envs), args.iterations, args.repeats, backend)
+        for num_envs, _, backend in (case.partition(":") for case in args.cases)
     ]
     if args.output is not None:
         from importlib.metadata import version
