@@ -37,8 +37,8 @@ def axiomrl(*arguments: str) -> dict[str, Any]:
 def run_seed(preset: str, seed: int, episodes: int, folder: str, extra: list[str]) -> dict[str, Any]:
     """Train one seed and evaluate where it ended."""
     begin = time.perf_counter()
-    arguments = ["--preset", preset, "--seed", str(seed), "--output-dir", folder, *extra]
-    trained = axiomrl("train", *arguments)
+    arguments = ["--preset", preset, "--seed", str(seed), *extra]
+    trained = axiomrl("train", *arguments, "--output-dir", folder)
     seconds = time.perf_counter() - begin
     evaluation = axiomrl(
         "eval", "--checkpoint", trained["run_dir"], "--which", "latest", "--num-episodes", str(episodes)
