@@ -2,7 +2,8 @@
 
 python docs/generate_reliability.py REPORT.jsonl    update the rows of the tests that have reported
 
-`make test-faults` calls it. Each line of the report is one object: `test`, `case`, `failures`, and counts.
+`make test-faults` calls it. Each line of the report is one object: `test`, `case`, `trials`, `failures`,
+further counts, and the `commit` and `date` of the measurement. Lines of one test and case are added up.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 
 PAGE = Path(__file__).with_name("reliability.md")
 BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
-HEAD = "| test | case | trials | of these | failures |\n|---|---|---:|---|---:|"
+HEAD = "| test | case | trials | of these | failures | commit | date |\n|---|---|---:|---|---:|---|---|"
+WORDS = ("test", "case", "commit", "date")
+FIRST = (*WORDS, "trials", "failures")
 
 
 def main(report: Path) -> None:
@@ -25,23 +28,35 @@ def main(report: Path) -> None:
 
 
 def render(page: str, lines: list[dict[str, Any]]) -> str:
-    """The page with the rows of these reports; rows of tests that have not reported stay."""
+    """The page with the rows of these reports; rows of tests that have not reported stay as they were."""
     before, rest = page.split(BEGIN)
     old, after = rest.split(END)
     rows = {
         tuple(row.split(" | ")[:2]): row for row in re.findall(r"^\| (?!test |-)(.*) \|$", old, re.MULTILINE)
     }
-    rows |= {(str(line["test"]), str(line["case"])): _row(line) for line in lines}
+    rows |= {key: _row(total) for key, total in _totals(lines).items()}
     table = "\n".join([HEAD, *(f"| {rows[key]} |" for key in sorted(rows))])
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
-def _row(line: dict[str, Any]) -> str:
-    counts = {k: v for k, v in line.items() if k not in ("test", "case", "failures")}
-    name = "trials" if "trials" in counts else "runs"
-    trials = counts.pop(name)
-    details = ", ".join(f"{value:,} {key}" for key, value in counts.items())
-    return f"{line['test']} | {line['case']} | {trials:,} | {details} | {line['failures']}"
+def _totals(lines: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Lines of the same test and case added up: a test may report every trial by itself."""
+    totals: dict[tuple[str, ...], dict[str, Any]] = {}
+    for line in lines:
+        total = totals.setdefault((line["test"], line["case"]), {"test": line["test"], "case": line["case"]})
+        for name, value in line.items():
+            if name in ("commit", "date"):
+                total[name] = sorted({*total.get(name, ()), value})
+            elif name not in WORDS:
+                total[name] = total.get(name, 0) + value
+    return totals
+
+
+def _row(total: dict[str, Any]) -> str:
+    details = ", ".join(f"{value:,} {name}" for name, value in total.items() if name not in FIRST)
+    commit, date = (", ".join(total[name]) for name in ("commit", "date"))
+    cells = (total["test"], total["case"], f"{total['trials']:,}", details, total["failures"], commit, date)
+    return " | ".join(map(str, cells))
 
 
 if __name__ == "__main__":

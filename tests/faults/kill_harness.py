@@ -76,14 +76,6 @@ class Figures:
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(AIMS, 0))
     failures: list[str] = field(default_factory=list)
 
-    def report(self) -> None:
-        """Append a line to the file that AXIOMRL_FAULT_REPORT names, if it does."""
-        if path := os.environ.get("AXIOMRL_FAULT_REPORT"):
-            line = {"test": "sigkill", "case": self.case, "runs": self.runs}
-            line |= {"kills": sum(self.kills.values()), "failures": len(self.failures)}
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-
 
 class Server:
     """The test's end of the server process."""

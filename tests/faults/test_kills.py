@@ -22,6 +22,8 @@ from kill_harness import AIMS, Figures, KilledRun, Server, differences
 
 import rl_training
 from rl_training import registry
+from rl_training.algorithms import base
+from rl_training.algorithms.base import Algorithm
 from rl_training.experiment import yaml
 from rl_training.experiment.checkpoint import read_checkpoint
 from rl_training.experiment.metadata import read_metadata, write_metadata
@@ -35,33 +37,45 @@ ENV_OF_ACTIONS = {
     "MultiBinary": "axiom/MultiBinary-v0",
 }
 SMALL: dict[str, Any] = {
-    "num_steps": 32, "num_minibatches": 2, "update_epochs": 2, "batch_size": 32, "learning_starts": 128,
-    "train_every": 8, "buffer_size": 1024,
+    "num_steps": 32, "num_minibatches": 2, "update_epochs": 2, "batch_size": 16, "learning_starts": 96,
+    "train_every": 8, "gradient_steps": 2, "policy_delay": 2, "target_update_every": 16, "buffer_size": 256,
 }  # fmt: skip
-"""Small values for hyperparameters; an algorithm takes those it has."""
+"""Small values for hyperparameters; an algorithm takes those it has. Replay buffers are full twice over."""
+STEPS = {"on-policy": 2048, "off-policy": 640}
+FAMILY_NAMES = {"OffPolicyActorCritic": "actor-critic"}
 
 
-def _representatives() -> list[str]:
-    """One id a class of algorithms: the plain one, where there is one."""
-    chosen: dict[Any, str] = {}
-    for entry in sorted(registry.algorithms().values(), key=lambda e: (bool(e.fixed), e.id)):
-        chosen.setdefault(entry.cls, entry.id)
-    return sorted(chosen.values())
+def _families() -> dict[str, list[str]]:
+    """Ids by what they share their state with: the class below the trainer's own. Contrib adds state."""
+    families: dict[str, list[str]] = {}
+    for entry in registry.algorithms().values():
+        line = [c for c in entry.cls.__mro__ if issubclass(c, Algorithm) and c.__module__ != base.__name__]
+        root = entry.cls if entry.tier == "contrib" else line[-1]
+        families.setdefault(FAMILY_NAMES.get(root.__name__, root.__name__), []).append(entry.id)
+    return families
 
 
-def _richest() -> list[str]:
-    """One id a kind of trainer: the one that fixes most, and so has the most kinds of state to lose."""
-    entries = sorted(registry.algorithms().values(), key=lambda e: len(e.fixed))
-    return sorted({entry.family: entry.id for entry in entries if entry.family != "on-policy"}.values())
+def _spread(family: str, ids: list[str], runs: int) -> list[tuple[str, str, str, int]]:
+    """So many runs over the ids of a family, and over both backends."""
+    return [(f"{family} family", algo, "both", -(-runs // len(ids))) for algo in ids]
 
 
-REPRESENTATIVES = _representatives()
-QUICK = [("ppo", "sync", 2), ("ppo", "async", 2), *((algo, "async", 1) for algo in _richest())]
-FULL = [
-    *(("ppo", backend, 100) for backend in ("sync", "async")),
-    *((a, backend, 50) for a in REPRESENTATIVES if a != "ppo" for backend in ("sync", "async")),
-    *((a, "sync", 10) for a in registry.algorithms() if a not in REPRESENTATIVES),
+def _richest(ids: list[str]) -> str:
+    """The id that fixes most, and so has the most kinds of state to lose."""
+    return max(ids, key=lambda name: (len(registry.algorithm(name).fixed), name))
+
+
+PPO = [(f"ppo/CartPole-v1 {backend}", "ppo", backend) for backend in ("sync", "async")]
+OTHERS = {name: rest for name, ids in _families().items() if (rest := [a for a in ids if a != "ppo"])}
+QUICK = [
+    *((*case, 2) for case in PPO),
+    *((f"{n} family", _richest(ids), "async", 1) for n, ids in OTHERS.items()),
 ]
+FULL = [
+    *((*case, 100) for case in PPO),
+    *(case for n, ids in OTHERS.items() for case in _spread(n, ids, 100)),
+]
+EACH = ("case", "algo", "backend", "runs")
 
 
 def env_of(algo: str) -> str:
@@ -80,18 +94,18 @@ def config_of(algo: str, env_id: str, backend: str, seed: int) -> dict[str, Any]
         "env_id": env_id,
         "seed": seed,
         "num_envs": 2 + seed % 3,
-        "total_timesteps": 2048,
+        "total_timesteps": STEPS[entry.family],
         "device": "cpu",
         "env": {
-            "backend": backend,
+            "backend": ("sync", "async")[seed // 2 % 2] if backend == "both" else backend,
             "normalize_obs": normalize,
             "normalize_reward": normalize and entry.family == "on-policy",
         },
         "network": {"hidden": [16]},
         "hyperparams": {name: value for name, value in SMALL.items() if name in known},
-        "evaluation": {"every_steps": 500, "episodes": 2, "num_envs": 2},
-        "checkpoint": {"every_steps": 100, "keep_last": 2},
-        "logging": {"every_steps": 150, "tensorboard": False},
+        "evaluation": {"every_steps": STEPS[entry.family] // 4, "episodes": 2, "num_envs": 2},
+        "checkpoint": {"every_steps": STEPS[entry.family] // 16, "keep_last": 2},
+        "logging": {"every_steps": STEPS[entry.family] // 12, "tensorboard": False},
         "stopping": {"patience": 1000},
     }
 
@@ -149,33 +163,41 @@ def kill_and_compare(
     return figures
 
 
-@pytest.mark.parametrize(("algo", "backend", "runs"), QUICK)
+@pytest.mark.parametrize(EACH, QUICK)
 def test_killed_runs_end_where_they_would_have_ended(
-    algo: str, backend: str, runs: int, server: Server, tmp_path: Path
+    case: str, algo: str, backend: str, runs: int, server: Server, tmp_path: Path
 ) -> None:
     figures = kill_and_compare(server, algo, env_of(algo), backend, runs, tmp_path)
     assert not figures.failures, "\n\n".join(figures.failures)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("algo", "backend", "runs"), FULL)
-def test_many_killed_runs(algo: str, backend: str, runs: int, server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(EACH, FULL)
+def test_many_killed_runs(
+    case: str, algo: str, backend: str, runs: int, server: Server, tmp_path: Path, report: Any
+) -> None:
     figures = kill_and_compare(server, algo, env_of(algo), backend, runs, tmp_path)
-    figures.report()
+    share = {algo: figures.runs} if backend == "both" else {}
+    report_kills(report, case, figures, **share)
     assert not figures.failures, "\n\n".join(figures.failures)
     if runs >= 100:
         assert all(figures.kills[aim] for aim in AIMS), figures.kills
 
 
+def report_kills(report: Any, case: str, figures: Figures, **share: int) -> None:
+    kills = sum(figures.kills.values())
+    report("sigkill", case, trials=figures.runs, failures=len(figures.failures), kills=kills, **share)
+
+
 @pytest.mark.parametrize(
     "runs", [pytest.param(1, id="one"), pytest.param(20, id="twenty", marks=pytest.mark.full)]
 )
-def test_killed_mujoco_runs(runs: int, server: Server, tmp_path: Path) -> None:
+def test_killed_mujoco_runs(runs: int, server: Server, tmp_path: Path, report: Any) -> None:
     if importlib.util.find_spec("mujoco") is None:
         pytest.skip("needs the extra mujoco: pip install 'axiomrl[mujoco]'")
     figures = kill_and_compare(server, "ppo", "Hopper-v5", "sync", runs, tmp_path)
     if runs > 1:
-        figures.report()
+        report_kills(report, figures.case, figures)
     assert not figures.failures, "\n\n".join(figures.failures)
 
 

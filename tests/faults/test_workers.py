@@ -116,7 +116,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("trial", TRIALS)
 @pytest.mark.parametrize("fault", FROM_INSIDE)
-def test_a_worker_that_breaks_by_itself(fault: str, trial: int) -> None:
+def test_a_worker_that_breaks_by_itself(fault: str, trial: int, report: Any) -> None:
     rng = np.random.default_rng([trial, *fault.encode()])
     victim, at = int(rng.integers(NUM_ENVS)), int(rng.integers(1, 12))
     envs = make(fault, at, victim, TIMEOUT if silent(fault) else 20.0)
@@ -129,11 +129,14 @@ def test_a_worker_that_breaks_by_itself(fault: str, trial: int) -> None:
     assert time.monotonic() - start < TIMEOUT + 2.0
     assert multiprocessing.active_children() == []  # before anyone has called close()
     envs.close()
+    report("worker breaks by itself", fault)
 
 
 @pytest.mark.parametrize("trial", TRIALS)
 @pytest.mark.parametrize("number", FROM_OUTSIDE)
-def test_a_worker_that_is_hit_by_a_signal_at_any_moment(number: signal.Signals, trial: int) -> None:
+def test_a_worker_that_is_hit_by_a_signal_at_any_moment(
+    number: signal.Signals, trial: int, report: Any
+) -> None:
     rng = np.random.default_rng([trial, number])
     victim = int(rng.integers(NUM_ENVS))
     envs = make("none", 0, victim, TIMEOUT if silent(number) else 20.0)
@@ -148,11 +151,14 @@ def test_a_worker_that_is_hit_by_a_signal_at_any_moment(number: signal.Signals, 
         step(envs, 10**9)
     assert time.monotonic() - start < TIMEOUT + 2.0
     envs.close()
+    report("worker hit by a signal", number.name)
 
 
 @pytest.mark.parametrize("trial", TRIALS)
 @pytest.mark.parametrize("number", FROM_OUTSIDE)
-def test_a_worker_that_is_hit_by_a_signal_and_replaced(number: signal.Signals, trial: int) -> None:
+def test_a_worker_that_is_hit_by_a_signal_and_replaced(
+    number: signal.Signals, trial: int, report: Any
+) -> None:
     rng = np.random.default_rng([trial, number, 1])
     victim = int(rng.integers(NUM_ENVS))
     with make("none", 0, victim, TIMEOUT if silent(number) else 20.0, restarts=1) as envs:
@@ -166,6 +172,7 @@ def test_a_worker_that_is_hit_by_a_signal_and_replaced(number: signal.Signals, t
         assert len(multiprocessing.active_children()) == NUM_ENVS
         assert envs.state_dict()["worker_restarts"] == 1
         assert envs.resume_grade[0] == "exact"
+    report("worker hit by a signal and replaced", number.name)
 
 
 def step_until_replaced(envs: VectorEnv) -> None:
@@ -216,7 +223,7 @@ time.sleep(600)
 @pytest.mark.parametrize("trial", TRIALS)
 @pytest.mark.parametrize("thread", ["main", "other"])
 @pytest.mark.parametrize("state", ["idle", "busy", "hang", "stop"])
-def test_workers_end_when_their_parent_is_killed(state: str, thread: str, trial: int) -> None:
+def test_workers_end_when_their_parent_is_killed(state: str, thread: str, trial: int, report: Any) -> None:
     memory = shared_memory()
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, state, thread], stdout=subprocess.PIPE, text=True, bufsize=1
@@ -233,3 +240,4 @@ def test_workers_end_when_their_parent_is_killed(state: str, thread: str, trial:
         parent.communicate()
     assert soon(lambda: not any(map(alive, workers)))
     assert soon(lambda: shared_memory() <= memory)
+    report("parent killed, workers end", f"workers {state}, made in the {thread} thread")
