@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from rl_training.experiment.checkpoint import write_checkpoint
 from rl_training.experiment.config import TrainConfig, to_dict
 from rl_training.experiment.drift import Change, Grade, drift_of, graded
 from rl_training.experiment.files import explained, fsync_dir, replace_atomically
+from rl_training.experiment.lock import RunLock
 from rl_training.experiment.manifest import STATE, looks_whole, read_manifest, verify_checkpoint
 from rl_training.experiment.metadata import (
     describe_run,
@@ -52,7 +52,7 @@ class Run:
         self._surroundings = surroundings()
         self._saved_step: int | None = None
         self._unsaved: SaveError | None = None
-        self._lock = _lock(run_dir)
+        self._lock = RunLock(run_dir)
 
     @classmethod
     def create(cls, config: TrainConfig, spec: Spec, *, preset: str | None = None) -> Run:
@@ -162,9 +162,7 @@ class Run:
 
     def close(self) -> None:
         """Give up the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def _save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path:
         path, outcome = checkpoint_path(self.dir, step), self._outcome()
@@ -263,20 +261,6 @@ def _remove(checkpoint: Path) -> None:
     os.rename(checkpoint, doomed)
     fsync_dir(checkpoint.parent)
     shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _lock(run_dir: Path) -> int | None:
-    """Take the run's OS lock; the system frees it when its holder dies."""
-    try:
-        descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise SaveError(f"{run_dir}: cannot be written: {explained(error)}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise CheckpointError(f"{run_dir}: another process is training this run") from None
-    return descriptor
 
 
 def _now() -> str:

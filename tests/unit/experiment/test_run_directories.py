@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from rl_training.errors import CheckpointError, ConfigError, SaveError
 from rl_training.experiment import metadata
 from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.experiment.find import find_checkpoint
+from rl_training.experiment.lock import RunLock
 from rl_training.experiment.run import Run
 from rl_training.experiment.runs import checkpoint_steps, make_run_dir, run_of
 from rl_training.types import Spec
@@ -86,8 +88,8 @@ def test_a_second_holder_gets_an_error_until_the_first_is_gone(tmp_path: Path) -
     run = Run.create(cfg, SPEC)
     checkpoint = run.save(state(8), 8, best=False)
     code = (
-        "import sys, time; from pathlib import Path; from rl_training.experiment.run import _lock;"
-        "_lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from rl_training.experiment.lock import RunLock;"
+        "lock = RunLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
     )
     with pytest.raises(CheckpointError, match="another process is training this run"):
         Run.reopen(run.dir, cfg, SPEC, checkpoint)
@@ -96,7 +98,9 @@ def test_a_second_holder_gets_an_error_until_the_first_is_gone(tmp_path: Path) -
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(CheckpointError, match="another process is training this run"):
+        with pytest.raises(
+            CheckpointError, match=rf"another process is .* this run \(process {holder.pid}\)"
+        ):
             Run.reopen(run.dir, cfg, SPEC, checkpoint)
     finally:
         holder.kill()
@@ -110,6 +114,26 @@ def test_a_second_holder_gets_an_error_until_the_first_is_gone(tmp_path: Path) -
             time.sleep(0.05)
     else:
         pytest.fail("the lock outlived its holder")
+
+
+def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """A worker that is replaced is forked while the lock is held, and may outlive its parent."""
+    run = Run.create(config(tmp_path), SPEC)
+    gate, opener = os.pipe()
+    worker = os.fork()
+    if not worker:
+        os.read(gate, 1)
+        os._exit(0)
+    try:
+        with pytest.raises(CheckpointError, match="another process"):
+            RunLock(run.dir)  # the fork has not freed it
+        run.close()
+        RunLock(run.dir).release()
+    finally:
+        os.write(opener, b"x")
+        os.waitpid(worker, 0)
+        os.close(gate)
+        os.close(opener)
 
 
 def test_retention_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
@@ -236,7 +260,7 @@ def test_a_failed_run_says_so_even_when_the_disk_is_full(
     other = Run.create(config(tmp_path), SPEC)
     monkeypatch.setattr("rl_training.experiment.files.fsync_dir", _full_disk)
     other.fail(ValueError("first"))  # must not hide the error by raising another
-    assert other._lock is None
+    RunLock(other.dir).release()  # and the lock is free
 
 
 def test_metadata_says_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
