@@ -257,6 +257,7 @@ def evaluate_algorithm(
             return run_episodes(
                 algorithm.policy, envs, num_episodes, device=algorithm.context.device,
                 deterministic=deterministic, seed=chosen, on_step=on_step,
+                longest=config.evaluation.max_episode_steps, env_id=config.env_id,
             )  # fmt: skip
 
         if video is not None:

@@ -64,6 +64,8 @@ class EvaluationEnvs:
             device=self.algorithm.context.device,
             deterministic=settings.deterministic,
             seed=self.seed,
+            longest=settings.max_episode_steps,
+            env_id=self.session.config.env_id,
         )
 
     def open(self) -> VectorEnv:
@@ -129,11 +131,13 @@ def execute(
         run = open_run()
         try:
             trainer = _run(algorithm, session, run, envs, evaluator, chosen, start)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             run.finish("interrupted", "interrupted at once")
+            error.add_note(run.how_to_go_on())
             raise
         except BaseException as error:
             run.fail(error)
+            error.add_note(run.how_to_go_on())
             raise
     status, reason = _outcome(trainer) or ("completed", None)
     run.finish(status, reason)

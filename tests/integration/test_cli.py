@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import yaml
 
 import rl_training
 from rl_training.cli import COMMANDS, main
+from rl_training.envs.seeding import episode_seed
 from rl_training.envs.toy import Guess
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rl_training.__file__).parents[1])}
@@ -203,6 +205,7 @@ class Signaller(Guess):
     """Sends its own process a signal, once, when training is under way."""
 
     number: signal.Signals | None = None
+    times = 1
     steps = 0
 
     def __init__(self, **kwargs: Any) -> None:
@@ -220,7 +223,8 @@ class Signaller(Guess):
         Signaller.steps += 1
         if Signaller.steps >= 120 and Signaller.number is not None:  # the check before training takes fewer
             number, Signaller.number = Signaller.number, None
-            signal.raise_signal(number)
+            for _ in range(Signaller.times):
+                signal.raise_signal(number)
         return super().step(action)
 
 
@@ -230,6 +234,7 @@ def signaller() -> Iterator[type[Signaller]]:
     before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGUSR1)}
     gymnasium.register("Signaller-v0", entry_point=Signaller)
     yield Signaller
+    Signaller.times = 1
     del gymnasium.registry["Signaller-v0"]
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -256,6 +261,49 @@ class TestSignalsAndResume:
         resumed = json.loads(capsys.readouterr().out)
         assert (resumed["run_dir"], resumed["global_step"]) == (result["run_dir"], 1024)
         assert resumed["resumed"]["step"] == result["global_step"]
+
+    def test_a_second_signal_ends_at_once_and_says_what_is_left(
+        self, signaller: type[Signaller], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        signaller.number, signaller.steps, signaller.times = signal.SIGTERM, -400, 2
+        argv = ["train", "--algo", "ppo", "--env-id", "Signaller-v0", *TINY, "--checkpoint.every-steps", "32"]
+        assert main([*argv, "--total-timesteps", "100000", "--output-dir", str(tmp_path), "--quiet"]) == 130
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert "SIGTERM: saving after this iteration; a second signal ends at once\n" in err
+        (run,) = tmp_path.iterdir()
+        saved = read_json(run / "metadata.json")["latest_checkpoint"].rpartition("/")[2]
+        assert err.endswith(
+            f"interrupted\nthe run can go on (saved last: {saved}): axiomrl resume --checkpoint {run}\n"
+        )
+
+    @pytest.mark.parametrize("saves", [True, False])
+    def test_a_run_that_fails_says_how_to_go_on(
+        self, saves: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fault = {"fault": "raise", "at": 3, "seed": episode_seed(0, 0, 12)}
+        argv = ["train", "--algo", "ppo", "--env-id", "axiom/Fragile-v0", *TINY, "--quiet"]
+        argv += ["--env-kwargs", json.dumps(fault), "--checkpoint.every-steps", "32" if saves else "100000"]
+        argv += ["--total-timesteps", "100000", "--num-envs", "1", "--output-dir", str(tmp_path)]
+        assert main(argv) == 2
+        error, note = capsys.readouterr().err.splitlines()
+        (run,) = tmp_path.iterdir()
+        assert error.startswith("error: env 0 (axiom/Fragile-v0, episode seed ")
+        if saves:
+            assert re.fullmatch(
+                rf"the run can go on \(saved last: step_\d+\): axiomrl resume --checkpoint {run}", note
+            )
+        else:
+            assert note == f"the run {run} had not saved a checkpoint yet"
+
+    def test_a_warning_is_a_message_and_not_a_line_of_code(self, tmp_path: Path) -> None:
+        assert main(["train", *CARTPOLE, "--output-dir", str(tmp_path), "--quiet"]) == 0
+        run = only_run(tmp_path)
+        (run / "metadata.json").unlink()
+        command = [sys.executable, "-m", "rl_training.cli", "inspect", str(run)]  # pytest takes ours away
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+        assert done.stderr.startswith(f"warning: {run}/metadata.json: not there. Using ")
+        assert len(done.stderr.splitlines()) == 1
 
     def test_a_real_process_that_is_told_to_stop(self, tmp_path: Path) -> None:
         argv = ["train", *CARTPOLE, "--total-timesteps", "10_000_000", "--logging.every-steps", "256"]
@@ -400,6 +448,7 @@ class TestFrontDoor:
     LIGHT = """
 import sys
 from rl_training.cli import main
+from rl_training.envs.seeding import episode_seed
 code = main(sys.argv[1:])
 heavy = [m for m in ("torch", "gymnasium", "pydantic", "argparse", "yaml", "rich") if m in sys.modules]
 print(code, *heavy, file=sys.stderr)

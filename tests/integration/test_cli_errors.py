@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,6 +114,19 @@ def test_nothing_or_half_chosen(refused: Refused) -> None:
     assert problem.startswith("nothing chosen: give --preset NAME, --config FILE, or --algo")
     assert refused("train", "--algo", "ppo") == ["env_id: required, but not given"]
     assert refused("config", "--env-id", "CartPole-v1") == ["algo: required, but not given"]
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac"])
+def test_a_replay_buffer_larger_than_the_memory(
+    algo: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env_id = "CartPole-v1" if algo == "dqn" else "Pendulum-v1"
+    argv = ["train", "--algo", algo, "--env-id", env_id, "--hyperparams.buffer-size", "1000000000000"]
+    assert main([*argv, "--output-dir", str(tmp_path), "--quiet"]) == 2
+    words = (
+        r"error: hyperparams\.buffer_size: needs [\d.]+ GiB of memory, [\d.]+ GiB are free; choose a smaller"
+    )
+    assert re.match(words, capsys.readouterr().err)
 
 
 def test_an_output_directory_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import rl_training
+from rl_training import registry
 from rl_training.algorithms.ppo import PPO
 from rl_training.envs.seeding import episode_seed
 from rl_training.errors import AxiomError, ConfigError, NonFiniteError
@@ -303,6 +307,81 @@ def test_a_broken_env_stops_the_run_within_its_rollout(fault: str, what: str, tm
     (run_dir,) = tmp_path.iterdir()
     assert metadata(run_dir)["latest_checkpoint"] == "checkpoints/step_64"
     assert all(value.isfinite().all() for value in policy(run_dir).values())
+
+
+def test_an_evaluation_of_an_env_without_an_end_does_not_hang(tmp_path: Path) -> None:
+    endless = config(
+        tmp_path, env_id="Pendulum-v1", env={"max_episode_steps": 10**9},
+        evaluation={"every_steps": 2 * ITERATION, "episodes": 2, "max_episode_steps": 30},
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match=r"env Pendulum-v1: an episode of the evaluation did not end in 30"):
+        run_dir = rl_training.train(endless).run_dir
+    assert [row["lengths"] for row in rows(run_dir, "evaluations")] == [[30, 30], [30, 30]]
+    with pytest.warns(UserWarning, match="env Pendulum-v1: .* did not end in 30 steps"):
+        assert rl_training.evaluate(run_dir, num_episodes=1)["lengths"] == [30]
+
+
+def test_critics_are_looked_at_before_a_checkpoint_too(tmp_path: Path) -> None:
+    class Poison(rl_training.Callback):
+        def on_update(self, trainer: Any) -> None:
+            if trainer.global_step == 96:
+                with torch.no_grad():
+                    next(trainer.algorithm.networks["critics"].parameters())[0].fill_(float("inf"))
+
+    sac = {"learning_starts": 200, "batch_size": 8, "buffer_size": 200}
+    cfg = config(tmp_path, algo="sac", env_id="Pendulum-v1", hyperparams=sac, checkpoint={"every_steps": 32})
+    with pytest.raises(NonFiniteError, match=r"of the critics at step 96"):
+        rl_training.train(cfg, callbacks=Poison())
+    (run_dir,) = tmp_path.iterdir()
+    assert metadata(run_dir)["latest_checkpoint"] == "checkpoints/step_64"
+
+
+class LastWord(gymnasium.Env[Any, Any]):
+    """Shows NaN in the last observation of an episode only."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (2,)), spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        over = self.steps == 40
+        return np.full(2, np.nan if over else 0.0, np.float32), 0.0, over, False, {}
+
+
+def test_a_broken_last_observation_is_never_stored(tmp_path: Path) -> None:
+    cfg = config(tmp_path, algo="sac", env_id="x", hyperparams={"learning_starts": 1000, "buffer_size": 200})
+    with pytest.raises(
+        NonFiniteError, match=r"the final observation of env 0 at .* NaN .*that began at step 78\)"
+    ):
+        rl_training.train(cfg, env=LastWord)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "sac"])
+def test_an_action_that_is_no_number_is_the_policys_fault(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = registry.algorithm(algo).cls
+    build = cls.build
+
+    def broken(self: Any, context: Any) -> None:
+        build(self, context)
+        act = self.policy.act
+
+        def nan(*args: Any, **kwargs: Any) -> Any:
+            output = act(*args, **kwargs)
+            return dataclasses.replace(output, actions=output.actions * float("nan"))
+
+        self.policy.act = nan
+
+    monkeypatch.setattr(cls, "build", broken)
+    hyperparams = {"learning_starts": 0, "buffer_size": 200} if algo == "sac" else {"num_steps": 16}
+    cfg = config(tmp_path, algo=algo, env_id="Pendulum-v1", hyperparams=hyperparams)
+    with pytest.raises(NonFiniteError, match=r"the action of env 0 at step 0 .* the policy is broken"):
+        rl_training.train(cfg)
 
 
 def test_an_exception_marks_the_run_failed_and_keeps_what_was_saved(tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ error (or, for `check-env`, a bad env, for `inspect`, a difference), 2 bad input
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from rl_training import __version__
@@ -45,14 +47,15 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; bad input is answered by a message and never by a traceback."""
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        with _plain_warnings():
+            code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
     except AxiomError as error:
         print(_explained(error), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(_with_notes("interrupted", error), file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, for example `head`, has seen enough
         _silence_stdout()
@@ -111,8 +114,23 @@ def _explained(error: AxiomError) -> str:
     """An error as one readable screen."""
     if isinstance(error, ConfigError) and len(error.problems) > 1:
         problems = "\n".join(f"  - {problem}" for problem in error.problems)
-        return f"error: {len(error.problems)} problems:\n{problems}"
-    return f"error: {error}"
+        return _with_notes(f"error: {len(error.problems)} problems:\n{problems}", error)
+    return _with_notes(f"error: {error}", error)
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    return "\n".join([text, *getattr(error, "__notes__", ())])
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show warnings as messages, without the line of code that they come from."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _silence_stdout() -> None:

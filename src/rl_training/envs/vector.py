@@ -64,6 +64,11 @@ class VectorEnv:
         """The seed each env's current episode started from."""
         return self._seeds.copy()
 
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which an episode is truncated here, if it is."""
+        return self._limit
+
     def observations(self) -> Obs:
         """What every env shows now: what the last `reset` or `step` gave as `obs`."""
         return self._backend.obs
@@ -76,6 +81,12 @@ class VectorEnv:
             self._episodes.fill(-1)
         self._begin(range(self.num_envs))
         return self._backend.obs
+
+    def cap_episodes(self, steps: int) -> None:
+        """Truncate episodes after so many steps if nothing else ends them; native backends know their own."""
+        if self._backend.replays:
+            self._limit = steps if self._limit is None else min(self._limit, steps)
+            self._free_steps = 0
 
     def step(self, actions: Array) -> StepResult:
         """Take one action in every env; envs whose episode ended already show their next one."""

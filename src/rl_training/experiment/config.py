@@ -50,6 +50,8 @@ class EvaluationConfig:
     """Envs that play them side by side."""
     deterministic: Bool = True
     """Take the most likely action rather than a sample."""
+    max_episode_steps: PositiveInt = 100_000
+    """Cut an episode that does not end by itself after so many steps, with a warning, and count it so."""
 
 
 @config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import traceback
 import warnings
@@ -159,6 +160,13 @@ class Run:
             (self.dir / "traceback.txt").write_text(text, encoding="utf-8")
         except (OSError, SaveError):
             pass  # a full disk, say: the error that brought us here matters more
+
+    def how_to_go_on(self) -> str:
+        """What is left of a run that broke off, for whoever reads its error."""
+        if self.latest_checkpoint is None:
+            return f"the run {self.dir} had not saved a checkpoint yet"
+        saved = f"saved last: {self.latest_checkpoint.name}"
+        return f"the run can go on ({saved}): axiomrl resume --checkpoint {shlex.quote(str(self.dir))}"
 
     def close(self) -> None:
         """Give up the lock."""

@@ -152,6 +152,8 @@ class Collector:
                         Truncation(step, result.ended[cut], _rows(result.final_obs, cut), output.state)
                     )
                 self._end_episodes(result.ended, result.episodes)
+        if buffer.actions.is_floating_point():
+            _require_finite("action", buffer.actions.numpy(force=True), broken="policy")
         _require_finite_obs(buffer.obs)
         self._bootstrap_truncated(buffer, truncations)
         last_values = policy.values(to_tensor(self.obs, self.device), self.state)
@@ -187,6 +189,8 @@ class Collector:
                             actions, policy.random_actions(obs, generator), generator
                         )
                 env_actions = policy.env_actions(actions).cpu().numpy()
+                if env_actions.dtype.kind == "f":
+                    _require_finite("action", env_actions[None], broken="policy")
                 before = perf_counter()
                 result = envs.step(env_actions)
                 env_seconds += perf_counter() - before
@@ -284,15 +288,25 @@ def _require_finite_obs(obs: TensorObs) -> None:
 
 def _require_finite_step(result: StepResult) -> None:
     """Refuse a broken step before it is stored."""
-    parts = result.obs.items() if isinstance(result.obs, dict) else [("", result.obs)]
-    for what, values in [("reward", result.rewards), *((f"observation {k}".strip(), v) for k, v in parts)]:
+    for what, values in [("reward", result.rewards), *_named("observation", result.obs)]:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             _require_finite(what, values[None])
+    if result.final_obs is not None:
+        for what, values in _named("final observation", result.final_obs):
+            if values.dtype.kind == "f":
+                _require_finite(what, values[None], result.ended)
 
 
-def _require_finite(what: str, values: Array) -> None:
+def _named(what: str, obs: Obs) -> list[tuple[str, Array]]:
+    return (
+        [(f"{what} {key}", value) for key, value in obs.items()] if isinstance(obs, dict) else [(what, obs)]
+    )
+
+
+def _require_finite(what: str, values: Array, envs: Array | None = None, broken: str = "env") -> None:
+    """Refuse what is not a number, naming its place in `[step, env, …]`; `envs` says whose the rows are."""
     if not np.isfinite(values).all():
-        step, env, *_ = np.argwhere(~np.isfinite(values))[0]
-        raise NonFiniteError(
-            f"the {what} of env {env} at step {step} of the rollout is NaN or infinite: the env is broken"
-        )
+        step, row, *_ = np.argwhere(~np.isfinite(values))[0]
+        env = row if envs is None else envs[row]
+        where = f"the {what} of env {env} at step {step} of the rollout"
+        raise NonFiniteError(f"{where} is NaN or infinite: the {broken} is broken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,14 +37,27 @@ def evaluate(
     deterministic: bool = True,
     seed: int = 0,
     on_step: Callable[[VectorEnv], None] | None = None,
+    longest: int | None = None,
+    env_id: str = "",
 ) -> Evaluation:
     """Run `num_episodes` full episodes of `envs`; `seed` decides which episodes they are.
 
     Each env owes a share fixed beforehand, so that short episodes are not counted more often than long ones:
     taking the first episodes to finish would favour them. What an env plays beyond its share is ignored.
+    An episode that does not end is cut after `longest` steps, with a warning.
     """
+    limit = envs.time_limit  # from the second evaluation on it is the cap: the warning comes once
+    if longest is not None:
+        envs.cap_episodes(longest)
     with torch.inference_mode(), evaluation_mode(policy):
-        return _evaluate(policy, envs, num_episodes, device, deterministic, seed, on_step)
+        evaluation = _evaluate(policy, envs, num_episodes, device, deterministic, seed, on_step)
+    if longest is not None and longest in evaluation.lengths and (limit is None or longest < limit):
+        warnings.warn(
+            f"env {env_id}: an episode of the evaluation did not end in {longest:,} steps and was cut; "
+            "give the env a time limit (env.max_episode_steps), or set evaluation.max_episode_steps",
+            stacklevel=2,
+        )
+    return evaluation
 
 
 def _evaluate(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rl_training.runtime.trainer import Trainer
@@ -23,7 +24,10 @@ def stop_on_signals(trainer: Trainer) -> Iterator[None]:
     def handle(number: int, _: FrameType | None) -> None:
         if trainer.interrupted is not None:
             raise KeyboardInterrupt
-        trainer.interrupt(signal.Signals(number).name)
+        name = signal.Signals(number).name
+        trainer.interrupt(name)
+        with suppress(OSError):  # not print: it may have been interrupted itself
+            os.write(2, f"\n{name}: saving after this iteration; a second signal ends at once\n".encode())
 
     before = {number: signal.signal(number, handle) for number in SIGNALS}
     try:

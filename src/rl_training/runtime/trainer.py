@@ -130,7 +130,7 @@ class Trainer(ABC):
         while not self.finished and self.stop_reason is None:
             self.previous_step = self.global_step
             self.algorithm.set_progress(self.global_step / self.horizon)
-            self.iterate()
+            self._iterate()
             self.iteration += 1
             if self._log_cadence.due(self.previous_step, self.global_step):
                 self._log()
@@ -141,6 +141,12 @@ class Trainer(ABC):
             self._log()
         self._each("on_train_end")
         self._save()
+
+    def _iterate(self) -> None:
+        try:
+            self.iterate()
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{error} (the iteration that began at step {self.previous_step})") from None
 
     def stop(self, reason: str) -> None:
         """Ask the loop to end after this iteration; the first reason is kept."""
@@ -296,9 +302,11 @@ class Trainer(ABC):
 
     def _require_finite_weights(self) -> None:
         """Never publish a poisoned checkpoint beside good ones."""
-        for name, tensor in self.algorithm.policy.state_dict().items():
-            if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise NonFiniteError(f"NaN or infinity in {name} of the policy at step {self.global_step}")
+        for network, module in {"policy": self.algorithm.policy, **self.algorithm.networks}.items():
+            for name, tensor in module.state_dict().items():
+                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                    where = f"{name} of the {network} at step {self.global_step}"
+                    raise NonFiniteError(f"NaN or infinity in {where}")
 
     def _reward_transform(self) -> RewardTransform:
         s = self.settings

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from runtime_helpers import Reader, count_envs
@@ -43,6 +45,25 @@ def test_the_same_seed_plays_the_same_episodes_sampled_or_not() -> None:
             )
         assert first == again
         assert first.seeds != other.seeds
+
+
+def test_an_episode_that_never_ends_is_cut_and_said_so_once() -> None:
+    with count_envs(2, lengths=lambda _: 10**9) as envs:
+        with pytest.warns(
+            UserWarning, match=r"env Endless-v0: .* did not end in 50 steps .*env\.max_episode"
+        ):
+            result = evaluate(Reader(), envs, 3, device=CPU, longest=50, env_id="Endless-v0")
+        assert result.lengths == (50, 50, 50)
+        assert len(set(result.seeds)) == 3  # each is an episode of its own
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert evaluate(Reader(), envs, 1, device=CPU, longest=50).lengths == (50,)
+
+
+def test_no_word_where_the_env_ends_by_itself() -> None:
+    with count_envs(1, length=7) as envs, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluate(Reader(), envs, 2, device=CPU, longest=50).lengths == (7, 7)
 
 
 def test_global_generators_are_not_touched() -> None:
