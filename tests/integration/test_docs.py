@@ -188,9 +188,20 @@ def test_config_schema_is_up_to_date() -> None:
     } <= keys
 
 
-def load_generator() -> Any:
-    path = ROOT / "docs" / "generate_config_schema.py"
-    spec = importlib.util.spec_from_file_location("generate_config_schema", path)
+def test_reliability_figures_are_added_up_and_keep_their_commit() -> None:
+    generator = load_generator("generate_reliability")
+    page = f"before\n{generator.BEGIN}\n\n{generator.HEAD}\n| kills | a | 1 |  | 0 | old | then |\n"
+    page += f"| kills | b | 2 |  | 0 | old | then |\n\n{generator.END}\nafter\n"
+    line = {"test": "kills", "case": "b", "trials": 700, "failures": 0, "kills": 3, "date": "now"}
+    rendered = generator.render(page, [{**line, "commit": "x"}, {**line, "commit": "y", "failures": 1}])
+    assert rendered == page.replace(
+        "| b | 2 |  | 0 | old | then |", "| b | 1,400 | 6 kills | 1 | x, y | now |"
+    )
+
+
+def load_generator(name: str = "generate_config_schema") -> Any:
+    path = ROOT / "docs" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

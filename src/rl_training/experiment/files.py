@@ -23,6 +23,13 @@ def fsync_dir(path: Path) -> None:
         os.close(descriptor)
 
 
+def fsync_file(path: Path) -> None:
+    """Make what has been appended to a file durable, if the file is there."""
+    if path.exists():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
 def make_dirs(path: Path) -> None:
     """Create a directory with its parents so that none of their names can be lost."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]

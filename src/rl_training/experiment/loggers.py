@@ -91,6 +91,7 @@ class TensorBoard:
         for name, value in row.items():
             if name != "global_step" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, row["global_step"])
+        self._writer.flush()  # a checkpoint may follow: what came before it must not be lost with the process
 
     def close(self) -> None:
         """Flush and close."""

@@ -18,7 +18,7 @@ from rl_training.experiment import yaml
 from rl_training.experiment.checkpoint import write_checkpoint
 from rl_training.experiment.config import TrainConfig, to_dict
 from rl_training.experiment.drift import Change, Grade, drift_of, graded
-from rl_training.experiment.files import explained, fsync_dir, replace_atomically
+from rl_training.experiment.files import explained, fsync_dir, fsync_file, replace_atomically
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.manifest import STATE, looks_whole, read_manifest, verify_checkpoint
 from rl_training.experiment.metadata import (
@@ -31,7 +31,9 @@ from rl_training.experiment.metadata import (
 from rl_training.experiment.runs import (
     CHECKPOINTS,
     CONFIG,
+    EVALUATIONS,
     METADATA,
+    METRICS,
     checkpoint_path,
     checkpoint_steps,
     make_run_dir,
@@ -175,6 +177,7 @@ class Run:
     def _save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path:
         path, outcome = checkpoint_path(self.dir, step), self._outcome()
         if self._saved_step != step:
+            self._sync_reports()
             write_checkpoint(
                 path,
                 state,
@@ -193,6 +196,14 @@ class Run:
         self.metadata.update(self.on_save())
         self._write_metadata()
         return path
+
+    def _sync_reports(self) -> None:
+        """What was reported before a checkpoint must not be lost where the checkpoint is not."""
+        for name in (METRICS, EVALUATIONS):
+            try:
+                fsync_file(self.dir / name)
+            except OSError as error:
+                raise SaveError(f"{self.dir / name}: cannot be saved: {explained(error)}") from error
 
     def _outcome(self) -> dict[str, Any] | None:
         ended = self.outcome()

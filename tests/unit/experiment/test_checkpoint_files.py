@@ -242,7 +242,7 @@ def test_the_package_has_no_code_that_runs_what_it_reads() -> None:
     source = Path(module.__file__).parents[1]
     forbidden = re.compile(
         r"\bpickle\b|torch\.load\b|torch\.save\b|(?<![\w.])eval\(|(?<![\w.])exec\(|yaml\.load\(|"
-        r"yaml\.(unsafe|full)_load|allow_pickle=True|\bmarshal\b|\bshelve\b"
+        r"yaml\.(unsafe|full)_load|allow_pickle=True|np\.load\b|\bmarshal\b|\bshelve\b|\bdill\b|\bjoblib\b"
     )
     found = [
         f"{file.relative_to(source)}:{number}: {line.strip()}"

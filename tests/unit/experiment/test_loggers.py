@@ -99,6 +99,15 @@ def test_tensorboard_can_be_read_back_and_a_resume_purges_what_is_repeated(tmp_p
     assert scalars(tmp_path, "train/loss") == [(10, 5.0), (20, 10.0), (30, 1.0)]
 
 
+def test_tensorboard_keeps_every_row_of_a_process_that_is_killed(tmp_path: Path) -> None:
+    log = logger(tmp_path, tensorboard=True)
+    log.log({"global_step": 10, "train/loss": 5.0})
+    log.log_evaluation(10, 0.0, EVALUATION)
+    assert scalars(tmp_path, "train/loss") == [(10, 5.0)]  # before anyone has closed it
+    assert scalars(tmp_path, "evaluation/return_mean") == [(10, 2.0)]
+    log.close()
+
+
 def test_wandb_is_an_extra_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match=r"axiomrl\[wandb\]"):

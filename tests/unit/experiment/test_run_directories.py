@@ -178,6 +178,25 @@ def test_damaged_checkpoints_do_not_count_for_retention(tmp_path: Path) -> None:
     assert sorted(checkpoint_steps(run.dir)) == [10, 20, 30, 40]
 
 
+def test_what_was_reported_is_durable_before_the_checkpoint_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.create(config(tmp_path), SPEC)
+    synced: list[str] = []
+    honest = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        honest(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        (run.dir / name).write_text("{}\n")
+    run.save(state(8), 8, best=False)
+    order = [synced.index(name) for name in ("metrics.jsonl", "evaluations.jsonl", "manifest.json")]
+    assert order == sorted(order)
+
+
 def test_a_save_that_fails_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run.create(config(tmp_path, checkpoint={"keep_last": 1}), SPEC)
     run.save(state(10), 10, best=False)
