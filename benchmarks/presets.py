@@ -3,7 +3,10 @@
     python benchmarks/presets.py ppo/cartpole ppo/pendulum --seeds 1 2 3 4 5 --episodes 100 --jobs 2
 
 One JSON file a preset: every seed's evaluation, episode by episode, with the commit and the machine. Runs are
-ordinary `axiomrl train` and `axiomrl eval` commands, so any of them can be repeated by hand.
+ordinary `axiomrl train` and `axiomrl eval` commands, so any of them can be repeated by hand. A control with
+other settings gets a file of its own by `--label`:
+
+    python benchmarks/presets.py dqn/bit-flip --label plain --extra --hyperparams.her none
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ def run_seed(preset: str, seed: int, episodes: int, folder: str, extra: list[str
     curve = (Path(trained["run_dir"]) / "evaluations.jsonl").read_text().splitlines()
     points = [json.loads(line) for line in curve]
     outcome = f"{evaluation['return_mean']:.1f} ± {evaluation['return_std']:.1f}"
+    success = [name for name in ("success_rate",) if name in evaluation]
+    outcome += "".join(f", success rate {evaluation[name]:.2f}" for name in success)
     print(f"{preset} seed {seed}: {outcome} ({seconds:.0f} s)", flush=True)
     return {
         "seed": seed,
@@ -54,8 +59,11 @@ def run_seed(preset: str, seed: int, episodes: int, folder: str, extra: list[str
         "seconds": seconds,
         "return_mean": evaluation["return_mean"],
         "return_std": evaluation["return_std"],
+        **{name: evaluation[name] for name in success},
         "returns": evaluation["returns"],
-        "curve": [{key: p[key] for key in ("global_step", "elapsed_s", "return_mean")} for p in points],
+        "curve": [
+            {key: p[key] for key in ("global_step", "elapsed_s", "return_mean", *success)} for p in points
+        ],
     }
 
 
@@ -67,6 +75,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
+    parser.add_argument("--label", help="appended to the name of the file, for runs with --extra")
     parser.add_argument("--commit", help="the commit that runs, where there is no repository to ask")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, default=[], help="options passed on to train")
     parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/results"))
@@ -85,8 +94,11 @@ def main() -> None:
             runs = [future.result() for future in futures]
             means = [run["return_mean"] for run in runs]
             summary = {"mean": statistics.mean(means), "min": min(means), "max": max(means)}
+            if all("success_rate" in run for run in runs):
+                summary["success_rate"] = statistics.mean(run["success_rate"] for run in runs)
             report = {"preset": preset, "episodes": args.episodes, **about, "summary": summary, "runs": runs}
-            path = args.output / f"{preset.replace('/', '-')}.json"
+            label = f"-{args.label}" if args.label else ""
+            path = args.output / f"{preset.replace('/', '-')}{label}.json"
             path.write_text(json.dumps(report, indent=1) + "\n")
             print(
                 f"{preset}: mean {summary['mean']:.1f}, worst seed {summary['min']:.1f} -> {path}", flush=True

@@ -19,6 +19,10 @@ PolicyState: TypeAlias = "dict[str, Tensor]"
 
 ACTION_MASK = "action_mask"
 """The observation key under which an action mask travels, and the `info` key it is moved from."""
+IS_SUCCESS = "is_success"
+"""The `info` key under which an env says whether its goal is reached."""
+ACHIEVED_GOAL, DESIRED_GOAL = "achieved_goal", "desired_goal"
+"""The observation keys of goal-conditioned envs, as Gymnasium-Robotics has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Episode:
     total_reward: float
     length: int
     terminated: bool
+    success: bool | None = None
+    """Whether the goal was reached at the last step; None: the env does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,3 +130,14 @@ class Evaluation:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     seeds: tuple[int, ...] = field(default=())
+    successes: tuple[bool, ...] = field(default=())
+    """Whether each episode reached its goal; empty where the env does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoalTask:
+    """How an env judges goals. Each function takes rows of goals achieved and of goals desired."""
+
+    reward: Callable[[Array, Array], Array]
+    terminated: Callable[[Array, Array], Array] | None
+    """Whether that ends the episode; None: goals do not decide it."""

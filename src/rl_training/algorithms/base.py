@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -219,11 +219,20 @@ class OffPolicyHyperparams:
     """How much priorities count: 0 is uniform."""
     priority_beta: Fraction = 0.4
     """How much the bias of prioritised sampling is corrected at first; grows to 1 over the run."""
+    her: Literal["none", "future", "final", "episode"] = "none"
+    """Hindsight: replay for goals that the episode achieved later (future), last (final), ever (episode)."""
+    her_goals: PositiveInt = 4
+    """Replays for such goals to each one for the true goal."""
 
     def problems(self, num_envs: int) -> list[str]:
         """What is impossible in combination with the rest of the configuration."""
         if self.buffer_size < 2 * num_envs:
             return [f"hyperparams.buffer_size: {self.buffer_size} is too small for {num_envs} envs"]
+        if self.her != "none" and self.prioritized:
+            return [
+                f"hyperparams.her: {self.her!r} cannot be combined with hyperparams.prioritized: "
+                "the last error of a transition says nothing about other goals"
+            ]
         return []
 
 

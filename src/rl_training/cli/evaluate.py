@@ -41,7 +41,8 @@ def add_arguments(parser: Parser) -> None:
     add_import(parser)
     add_json(
         parser,
-        "print a JSON object on stdout: return_mean, return_std, returns, lengths, num_episodes, checkpoint",
+        "print a JSON object on stdout: return_mean, return_std, returns, lengths, num_episodes, checkpoint, "
+        "and success_rate where the env says whether its goal was reached",
     )
 
 
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     rows = [
         ("return", f"{result['return_mean']:.2f} ± {result['return_std']:.2f}"),
         ("lowest, highest", f"{min(returns):.2f}, {max(returns):.2f}"),
+        *([("success rate", f"{result['success_rate']:.3f}")] if "success_rate" in result else []),
         ("length", f"{result['length_mean']:.1f}"),
         ("episodes", str(result["num_episodes"])),
         ("checkpoint", result["checkpoint"]),

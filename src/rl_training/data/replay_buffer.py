@@ -103,6 +103,11 @@ class ReplayBuffer:
         return sum(t.element_size() * t[0, 0].numel() for t in self.tensors().values())
 
     @property
+    def ages(self) -> Array:
+        """How many steps each env's current episode has taken: 0 where one has just begun."""
+        return self._clock
+
+    @property
     def filled(self) -> int:
         """Slots of a column that have been written, at most."""
         return int(min(self.heads.max() + 1, self.slots))

@@ -14,6 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from rl_training.envs import direct_state
 from rl_training.envs.spaces import Space, allocate
 from rl_training.errors import EnvError, MissingExtraError
+from rl_training.types import IS_SUCCESS
 
 if TYPE_CHECKING:
     from rl_training.types import Array, Obs
@@ -48,6 +49,12 @@ class Backend(Protocol):
 
     def restore(self, indices: Sequence[int], states: Sequence[Any]) -> list[str | None]:
         """Write states into envs that were just reset; for each, why that failed, or None."""
+
+    def success(self, i: int) -> bool | None:
+        """Whether an env's last step reached its goal; None: it did not say."""
+
+    def judge(self) -> Env:
+        """An env whose own functions may be called, but which must not be stepped."""
 
     def render(self) -> list[Any]:
         """One frame an env."""
@@ -100,6 +107,7 @@ class SyncBackend:
         self.restarts = 0
         self._everyone = range(self.num_envs)
         self._seeds = [0] * self.num_envs
+        self._infos: list[dict[str, Any]] = [{}] * self.num_envs
         self.obs = allocate(observation_space, self.num_envs)
         self.rewards = np.zeros(self.num_envs)
         self.terminated = np.zeros(self.num_envs, dtype=np.bool_)
@@ -119,17 +127,18 @@ class SyncBackend:
         """Step all envs, or only some."""
         steps, store = self._steps, self.obs
         rewards, terminated, truncated = self.rewards, self.terminated, self.truncated
+        infos = self._infos
         own = split_actions(actions, self.action_space)
         i = 0
         try:
             if isinstance(store, dict):
                 for i in self._everyone if indices is None else indices:
-                    obs, rewards[i], terminated[i], truncated[i], _ = steps[i](own[i])
+                    obs, rewards[i], terminated[i], truncated[i], infos[i] = steps[i](own[i])
                     for key, rows in store.items():
                         rows[i] = obs[key]
             else:
                 for i in self._everyone if indices is None else indices:
-                    store[i], rewards[i], terminated[i], truncated[i], _ = steps[i](own[i])
+                    store[i], rewards[i], terminated[i], truncated[i], infos[i] = steps[i](own[i])
         except Exception as error:
             raise self._failed(i, "step", error) from error
 
@@ -151,6 +160,15 @@ class SyncBackend:
     def restore(self, indices: Sequence[int], states: Sequence[Any]) -> list[str | None]:
         """Write states into envs."""
         return [direct_state.restore(self._cores[i], state) for i, state in zip(indices, states, strict=True)]
+
+    def success(self, i: int) -> bool | None:
+        """What the last `info` of an env says."""
+        said = self._infos[i].get(IS_SUCCESS)
+        return None if said is None else bool(said)
+
+    def judge(self) -> Env:
+        """The first env."""
+        return self.envs[0]
 
     def render(self) -> list[Any]:
         """One frame an env."""

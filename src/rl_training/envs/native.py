@@ -68,6 +68,14 @@ class NativeBackend:
         """Nothing: see `load_state_dict`."""
         return ["the native backend restores all envs at once" for _ in indices]
 
+    def success(self, i: int) -> bool | None:
+        """CartPole has no goal."""
+        return None
+
+    def judge(self) -> gymnasium.Env[Any, Any]:
+        """There is no single env."""
+        raise EnvError("env.backend 'native' has no goals: use sync or async")
+
     def render(self) -> list[Any]:
         """One frame an env."""
         return list(self.env.render() or [])

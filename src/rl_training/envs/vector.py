@@ -11,12 +11,13 @@ import numpy as np
 
 from rl_training.envs import snapshot
 from rl_training.envs.backends import Backend
+from rl_training.envs.goals import find_goal_task
 from rl_training.envs.native import NativeBackend
 from rl_training.envs.seeding import episode_seed
 from rl_training.envs.snapshot import ActionLog, Grade, RollingHash
 from rl_training.envs.spaces import take
 from rl_training.errors import EnvError
-from rl_training.types import Episode, Spec, StepResult
+from rl_training.types import Episode, GoalTask, Spec, StepResult
 
 if TYPE_CHECKING:
     from rl_training.types import Array, Obs
@@ -133,6 +134,7 @@ class VectorEnv:
             total_reward=float(self._returns[i]),
             length=int(self._lengths[i]),
             terminated=bool(self._backend.terminated[i]),
+            success=self._backend.success(i),
         )
 
     def _begin(self, indices: Sequence[int]) -> None:
@@ -148,6 +150,11 @@ class VectorEnv:
         self._backend.reset(indices, seeds)
         self._hash.restart(indices)
         self._started = True
+
+    def goal_task(self) -> GoalTask:
+        """How the env judges goals; a ConfigError says why it does not."""
+        self._check_open()
+        return find_goal_task(self._backend.judge())
 
     def render(self) -> list[Any]:
         """One frame an env, in the render mode the envs were made with."""

@@ -17,7 +17,7 @@ from rl_training.envs import direct_state
 from rl_training.envs.backends import Env, EnvFn, render_env, strip_time_limit
 from rl_training.envs.spaces import leaf_spaces
 from rl_training.errors import AxiomError, MissingExtraError
-from rl_training.types import Spec
+from rl_training.types import IS_SUCCESS, Spec
 
 if TYPE_CHECKING:
     from rl_training.types import Array, Obs
@@ -35,6 +35,7 @@ class SharedArrays:
             "rewards": ((), np.float64),
             "terminated": ((), np.bool_),
             "truncated": ((), np.bool_),
+            "success": ((), np.float32),
         }
         self._obs_keys = list(leaf_spaces(spec.observation_space))
         for key, space in leaf_spaces(spec.observation_space).items():
@@ -135,13 +136,15 @@ class _Worker:
         self._obs, self._actions = shared.obs(), shared.array("actions")
         self._rewards = shared.array("rewards")
         self._terminated, self._truncated = shared.array("terminated"), shared.array("truncated")
+        self._success = shared.array("success")
 
     def answer(self, command: str, payload: Any) -> Any:
         """Do as told; only frames and states travel through the pipe."""
         i = self._index
         if command == "step":
             action = self._actions[i].copy()  # a scalar for Discrete; the env may keep it
-            obs, self._rewards[i], self._terminated[i], self._truncated[i], _ = self._step(action)
+            obs, self._rewards[i], self._terminated[i], self._truncated[i], info = self._step(action)
+            self._success[i] = info.get(IS_SUCCESS, np.nan)
             self._store(obs)
         elif command == "reset":
             self._store(self._reset(seed=payload)[0])

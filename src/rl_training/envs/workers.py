@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from rl_training.envs.backends import EnvFn
+from rl_training.envs.backends import Env, EnvFn
 from rl_training.envs.spaces import arrays
 from rl_training.envs.worker_process import SharedArrays, lifeline, work
 from rl_training.errors import EnvError, MissingExtraError
@@ -55,6 +55,8 @@ class AsyncBackend:
         self._last_obs = [rows.copy() for rows in arrays(self.obs)]
         self.rewards, self._actions = self._shared.array("rewards"), self._shared.array("actions")
         self.terminated, self.truncated = self._shared.array("terminated"), self._shared.array("truncated")
+        self._success = self._shared.array("success")
+        self._judge: Env | None = None
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._waiting = False
@@ -120,8 +122,19 @@ class AsyncBackend:
         for i, what in broken.items():
             self._replace(i, "step", what)
             self.rewards[i], self.terminated[i], self.truncated[i] = 0.0, False, True
+            self._success[i] = np.nan
             for rows, last in zip(arrays(self.obs), self._last_obs, strict=True):
                 rows[i] = last[i]
+
+    def success(self, i: int) -> bool | None:
+        """What a worker left in the shared array; NaN stands for nothing."""
+        return None if np.isnan(self._success[i]) else bool(self._success[i])
+
+    def judge(self) -> Env:
+        """An env in this process, made when it is first needed."""
+        if self._judge is None:
+            self._judge = self._env_fns[0]()
+        return self._judge
 
     def render(self) -> list[Any]:
         """One frame an env."""
@@ -235,6 +248,9 @@ class AsyncBackend:
         for pipe in self._pipes:
             pipe.close()
         self._pipes = []
+        if self._judge is not None:
+            self._judge.close()
+            self._judge = None
 
 
 def _context() -> Any:

@@ -87,6 +87,7 @@ class MapImages(ObservationWrapper):
     def __init__(self, env: Env, option: str, function: Callable[[Array], Array]) -> None:
         super().__init__(env)
         self._images = self._selected(option, is_image)
+        self.selected = tuple(self._images)
         self._function = function
         self._set_space({key: self._mapped(space) for key, space in self._images.items()})
 

@@ -17,6 +17,8 @@ from rl_training.experiment.runs import EVALUATIONS, METRICS
 from rl_training.types import Evaluation
 
 Row = Mapping[str, Any]
+SCALARS = ("return_mean", "length_mean", "success_rate")
+"""What of an evaluation is drawn as a curve."""
 
 
 class Logger(Protocol):
@@ -147,7 +149,7 @@ class RunLogger:
         """A finished evaluation, with every episode."""
         summary = summarize(evaluation)
         self._evaluations.write({"global_step": step, "elapsed_s": elapsed_s, **summary})
-        scalars = {f"evaluation/{name}": summary[name] for name in ("return_mean", "length_mean")}
+        scalars = {f"evaluation/{name}": summary[name] for name in SCALARS if name in summary}
         for logger in self._others:
             logger.write({"global_step": step, **scalars})
 
@@ -171,6 +173,11 @@ def summarize(evaluation: Evaluation) -> dict[str, Any]:
         "returns": list(evaluation.returns),
         "lengths": list(evaluation.lengths),
         "seeds": list(evaluation.seeds),
+        **(
+            {"success_rate": float(np.mean(evaluation.successes)), "successes": list(evaluation.successes)}
+            if evaluation.successes
+            else {}
+        ),
     }
 
 

@@ -57,11 +57,12 @@ class Truncation(NamedTuple):
 
 
 class EpisodeStatistics:
-    """Returns and lengths of the last hundred finished episodes, and how many there were in all."""
+    """Returns, lengths and successes of the last hundred finished episodes, and how many there were."""
 
     def __init__(self, window: int = 100) -> None:
         self.returns: deque[float] = deque(maxlen=window)
         self.lengths: deque[int] = deque(maxlen=window)
+        self.successes: deque[bool] = deque(maxlen=window)
         self.count = 0
 
     def add(self, episodes: tuple[Episode, ...]) -> None:
@@ -69,6 +70,8 @@ class EpisodeStatistics:
         for episode in episodes:
             self.returns.append(episode.total_reward)
             self.lengths.append(episode.length)
+            if episode.success is not None:
+                self.successes.append(episode.success)
         self.count += len(episodes)
 
     def metrics(self) -> dict[str, float]:
@@ -77,11 +80,18 @@ class EpisodeStatistics:
         if self.returns:
             metrics["rollout/return_mean"] = float(np.mean(self.returns))
             metrics["rollout/length_mean"] = float(np.mean(self.lengths))
+        if self.successes:
+            metrics["rollout/success_rate"] = float(np.mean(self.successes))
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """The window and the count."""
-        return {"returns": list(self.returns), "lengths": list(self.lengths), "count": self.count}
+        return {
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "successes": list(self.successes),
+            "count": self.count,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
@@ -89,6 +99,8 @@ class EpisodeStatistics:
         self.returns.extend(state["returns"])
         self.lengths.clear()
         self.lengths.extend(state["lengths"])
+        self.successes.clear()
+        self.successes.extend(state.get("successes", ()))  # older checkpoints have none
         self.count = state["count"]
 
 

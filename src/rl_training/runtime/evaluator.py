@@ -102,4 +102,5 @@ def _collect(finished: Sequence[Sequence[Episode]]) -> Evaluation:
         returns=tuple(e.total_reward for e in episodes),
         lengths=tuple(e.length for e in episodes),
         seeds=tuple(-1 if e.seed is None else e.seed for e in episodes),
+        successes=tuple(e.success for e in episodes if e.success is not None),
     )

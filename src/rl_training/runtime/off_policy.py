@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
-from rl_training.algorithms.base import OffPolicyAlgorithm, OffPolicyHyperparams
+from rl_training.algorithms.base import Algorithm, OffPolicyAlgorithm, OffPolicyHyperparams
+from rl_training.data.her import HindsightSampler
 from rl_training.data.layout import rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
+from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.runtime.memory import require_memory
 from rl_training.runtime.trainer import Trainer
-from rl_training.types import UpdateResult
+from rl_training.types import Array, GoalTask, UpdateResult
 
 
 class OffPolicyTrainer(Trainer):
@@ -23,6 +27,12 @@ class OffPolicyTrainer(Trainer):
 
     family = "off-policy"
     algorithm: OffPolicyAlgorithm
+
+    @classmethod
+    def check(cls, algorithm: Algorithm, envs: VectorEnv) -> None:
+        """Hindsight needs an env with goals."""
+        if algorithm.hyperparams.her != "none":
+            envs.goal_task()
 
     def build(self) -> None:
         """Allocate the replay buffer, if there is room for it."""
@@ -35,16 +45,38 @@ class OffPolicyTrainer(Trainer):
         layout = rollout_layout(self.envs.spec)
         require_memory("hyperparams.buffer_size", ReplayBuffer.predict_bytes(hp.buffer_size, layout))
         self.buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, device=self.device)
-        self.sampler = (
-            PrioritizedSampler(
-                self.buffer, gamma=hp.gamma, n_step=hp.n_step, alpha=hp.priority_alpha, beta=hp.priority_beta
-            )
-            if hp.prioritized
-            else UniformSampler(self.buffer, gamma=hp.gamma, n_step=hp.n_step)
-        )
+        self.sampler = self._make_sampler()
         self.replay = self.streams.get("replay")
         self.exploring = self.streams.get("exploration")
         self.credit = 0
+
+    def _make_sampler(self) -> UniformSampler:
+        hp, buffer = self.hyperparams, self.buffer
+        if hp.prioritized:
+            return PrioritizedSampler(
+                buffer, gamma=hp.gamma, n_step=hp.n_step, alpha=hp.priority_alpha, beta=hp.priority_beta
+            )
+        if hp.her != "none":
+            return HindsightSampler(
+                buffer,
+                self._goal_task(),
+                gamma=hp.gamma,
+                n_step=hp.n_step,
+                strategy=hp.her,
+                goals=hp.her_goals,
+            )
+        return UniformSampler(buffer, gamma=hp.gamma, n_step=hp.n_step)
+
+    def _goal_task(self) -> GoalTask:
+        """The env's judgement, with the rewards that the learner would have got for it."""
+        task = self.envs.goal_task()
+
+        def reward(achieved: Array, desired: Array) -> Array:
+            rewards = np.array(task.reward(achieved, desired), np.float64)
+            self.collector.rewards.apply(rewards[None], np.zeros((1, len(rewards))))
+            return rewards
+
+        return dataclasses.replace(task, reward=reward)
 
     def iterate(self) -> None:
         """Enough steps for one round of updates, then the rounds they pay for."""

@@ -99,6 +99,10 @@ class Trainer(ABC):
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
 
+    @classmethod  # noqa: B027 - most families take all
+    def check(cls, algorithm: Algorithm, envs: VectorEnv) -> None:
+        """Refuse what cannot be trained together, before the run has a directory."""
+
     @abstractmethod
     def build(self) -> None:
         """Create what the family needs beyond the shared parts."""
@@ -172,6 +176,8 @@ class Trainer(ABC):
     def notify_evaluation(self, evaluation: Evaluation) -> None:
         """Record an evaluation and tell the callbacks."""
         self.latest["evaluation/return_mean"] = float(np.mean(evaluation.returns))
+        if evaluation.successes:
+            self.latest["evaluation/success_rate"] = float(np.mean(evaluation.successes))
         self.metrics.log_evaluation(self.global_step, self.elapsed, evaluation)
         self._each("on_evaluation", evaluation)
 
