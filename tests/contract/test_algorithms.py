@@ -212,3 +212,56 @@ def test_init_from_takes_the_weights_and_nothing_else(algo: str, tmp_path: Path)
     assert seen["step"] == 0
     assert all(not state for state in seen["optimizers"].values())
     assert_same_state(seen["policy"], state_of(source.run_dir)["policy"])
+
+
+HINDSIGHT = {
+    "dqn": "axiom/BitFlip-v0",
+    "n_step_dqn": "axiom/BitFlip-v0",
+    "sac": "axiom/PointGoal-v0",
+    "td3": "axiom/PointGoal-v0",
+}
+
+
+def hindsight(algo: str, env_id: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
+    config = settings(algo, env_id, tmp_path, **more)
+    return {**config, "hyperparams": {**config["hyperparams"], "her": "episode"}}
+
+
+@pytest.mark.parametrize("algo", HINDSIGHT)
+def test_resume_with_hindsight_equals_never_having_stopped(algo: str, tmp_path: Path) -> None:
+    config = hindsight(algo, HINDSIGHT[algo], tmp_path, env={"reward_scale": 0.5})
+    whole = rl_training.train(config).run_dir
+
+    class StopInTheMiddle(rl_training.Callback):
+        def on_update(self, trainer: Any) -> None:
+            if trainer.global_step >= 88:  # the ring of 51 slots has wrapped around in the end
+                trainer.interrupt("the test")
+
+    resumed = rl_training.resume(rl_training.train(config, callbacks=[StopInTheMiddle()]).run_dir)
+    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
+    assert metadata["resumes"][-1]["grade"] == "exact", metadata["resumes"]
+    expected, actual = state_of(whole), state_of(resumed.run_dir)
+    for component in ("policy", "optimizers", "generators", "buffer", "collector", "envs"):
+        assert_same_state(expected[component], actual[component], component)
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        assert rows(whole / name) == rows(resumed.run_dir / name)
+    assert "rollout/success_rate" in rows(whole / "metrics.jsonl")[-1]
+    assert len(rows(whole / "evaluations.jsonl")[-1]["successes"]) == 2
+
+
+OFF_POLICY = [algo for algo in ALGORITHMS if registry.algorithm(algo).family == "off-policy"]
+
+
+@pytest.mark.parametrize("algo", OFF_POLICY)
+def test_hindsight_works_or_is_refused_before_anything_is_built(algo: str, tmp_path: Path) -> None:
+    env_id = "axiom/BitFlip-v0" if "Discrete" in registry.algorithm(algo).actions else "axiom/PointGoal-v0"
+    if registry.algorithm(algo).fixed.get("prioritized"):
+        with pytest.raises(ConfigError, match=r"hyperparams\.her: 'episode' cannot be combined with .*prior"):
+            rl_training.train(hindsight(algo, env_id, tmp_path))
+    else:
+        short = {"total_timesteps": 32, "evaluation": {"every_steps": 0}}
+        result = rl_training.train(hindsight(algo, env_id, tmp_path / "runs", **short))
+        assert result.metrics["train/updates"] > 0
+    with pytest.raises(ConfigError, match=r"hyperparams\.her: "):
+        rl_training.train(hindsight(algo, env_for(algo), tmp_path / "none"))
+    assert not (tmp_path / "none").exists()

@@ -192,6 +192,18 @@ class TestEval:
         assert "episodes         8\n" in out
         assert f"{likeliest['return_mean']:.2f} ± {likeliest['return_std']:.2f}" not in out
 
+    def test_success_rate_of_an_env_with_goals(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        argv = ["--preset", "dqn/bit-flip", "--total-timesteps", "64", "--env-kwargs.n-bits", "1"]
+        assert main(["train", *argv, "--output-dir", str(tmp_path), "--quiet"]) == 0
+        run = capsys.readouterr().out.strip()
+        assert main(["eval", "--checkpoint", run, "--num-episodes", "4"]) == 0
+        # With a single bit there is nothing to learn: every first action reaches the goal.
+        assert "success rate     1.000\n" in capsys.readouterr().out
+        metrics = read_json(Path(run) / "metadata.json")["latest_metrics"]
+        assert metrics["evaluation/success_rate"] == metrics["rollout/success_rate"] == 1.0
+
     def test_video(self, run_dir: Path, tmp_path: Path) -> None:
         pytest.importorskip("imageio_ffmpeg", reason="extra: video")
         pytest.importorskip("pygame", reason="extra: classic")

@@ -84,7 +84,7 @@ def _rows(result: TrainResult, resumed: Mapping[str, Any] | None) -> list[tuple[
         ("run directory", str(result.run_dir)),
     ]
     if (rate := metrics.get("evaluation/success_rate")) is not None:
-        rows.insert(2, ("evaluation success rate", _number(rate, ".3f")))
+        rows.insert(2, ("success rate", _number(rate, ".3f")))
     if resumed is not None:
         rows.insert(1, ("resumed", f"at step {resumed['step']:,}, {resumed['grade']}: {resumed['reason']}"))
     return rows

@@ -47,6 +47,15 @@ def test_lines_are_strict_json_and_there_at_once(tmp_path: Path) -> None:
     assert summarize(EVALUATION)["returns"] == [1.0, 3.0]
 
 
+def test_success_is_reported_where_the_env_tells(tmp_path: Path) -> None:
+    log = logger(tmp_path, tensorboard=True)
+    log.log_evaluation(20, 2.0, Evaluation((1.0, 3.0), (10, 20), (4, 5), successes=(True, False)))
+    log.close()
+    row = json.loads((tmp_path / "evaluations.jsonl").read_text())
+    assert (row["success_rate"], row["successes"]) == (0.5, [True, False])
+    assert scalars(tmp_path, "evaluation/success_rate") == [(20, 0.5)]
+
+
 def test_a_resume_cuts_what_came_after_and_the_torn_last_line(tmp_path: Path) -> None:
     log = logger(tmp_path)
     for step in (10, 20, 30):

@@ -101,6 +101,18 @@ def test_the_window_of_statistics_slides_and_survives() -> None:
     }
 
 
+def test_the_success_rate_is_of_the_episodes_that_tell() -> None:
+    statistics = EpisodeStatistics(window=4)
+    for i, success in enumerate([True, None, False, True, True, False]):
+        statistics.add((Episode(0, i, 0, 0.0, 1, True, success),))
+    again = EpisodeStatistics(window=4)
+    again.load_state_dict(statistics.state_dict())
+    assert again.metrics()["rollout/success_rate"] == 0.5
+    older = {key: value for key, value in statistics.state_dict().items() if key != "successes"}
+    again.load_state_dict(older)  # a checkpoint from before there were success rates
+    assert "rollout/success_rate" not in again.metrics()
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [("nan", "observation of env 1 at step 5"), ("nan_reward", "reward of env 1 at step 4")],
