@@ -98,6 +98,21 @@ def test_an_env_without_goals_is_refused_in_words() -> None:
         find_goal_task(Unjudged())
 
 
+def test_an_env_that_says_nothing_about_ends_keeps_the_stored_ones() -> None:
+    class Open(Reach):
+        def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> bool:
+            raise NotImplementedError
+
+    class Silent(gymnasium.Env[Any, Any]):
+        observation_space = Reach().observation_space
+        compute_reward = Reach.compute_reward
+
+    for env in (Open(), Silent()):
+        task = find_goal_task(env)
+        assert task.terminated is None
+        assert task.reward(ROWS, np.zeros((3, 3))).tolist() == [0.0, -1.0, 0.0]
+
+
 def test_an_env_that_cannot_judge_is_refused_in_words() -> None:
     env = Reach()
     env.compute_reward = lambda achieved, desired: 0.0  # type: ignore[method-assign, assignment, misc]
