@@ -108,6 +108,18 @@ class TransitionBatch(Batch):
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceBatch(TransitionBatch):
+    """Pieces of episodes, `[time, sequences, …]`; `weights` and `index` are one a sequence."""
+
+    mask: Tensor
+    """True for steps that are there; rewards and discounts are 0 elsewhere."""
+    burn_in: Tensor
+    """True for steps that only prepare a recurrent state: nothing is to be learned from them."""
+    episode_starts: Tensor
+    """True where a recurrent state is to be reset: at the first step of each sequence that is there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A part of a large state that is written once and referenced for as long as `version` stays the same."""
 

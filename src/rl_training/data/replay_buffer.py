@@ -8,6 +8,11 @@ transition; neither does the slot at the write head, which holds what the env sh
     obs         s_T-1   s_T     s'_0     s'_1     (free)
     starts      yes     no      yes      no: the write head
                  └ terminated or truncated belongs to the transition that starts here
+
+Of an observation that is a stack of frames a slot stores the newest one. The older ones are in the slots
+before it, up to `history` of them; copies of the oldest of these stand for what came earlier. A stack that
+does not follow from the one before (an episode need not begin with copies of its first frame) gets slots for
+its older frames, which start nothing; a transition into such a stack is not kept.
 """
 
 from __future__ import annotations
@@ -19,8 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.data.frame_stacks import FrameHistory, Stack
 from rl_training.data.layout import RolloutLayout, Shape
-from rl_training.errors import ConfigError
+from rl_training.data.segments import segment_version
+from rl_training.data.storage import Allocate, in_memory
+from rl_training.errors import AxiomError, ConfigError
 from rl_training.types import Array, Obs, Segment, StepResult, TensorObs
 
 SCALARS: dict[str, torch.dtype] = {
@@ -52,39 +60,51 @@ class ReplayBuffer:
     """
 
     def __init__(
-        self, capacity: int, num_envs: int, layout: RolloutLayout, *, device: torch.device | str = "cpu"
+        self,
+        capacity: int,
+        num_envs: int,
+        layout: RolloutLayout,
+        *,
+        device: torch.device | str = "cpu",
+        stacks: Mapping[str, Stack] | None = None,
+        allocate: Allocate | None = None,
     ) -> None:
         if capacity < 2 * num_envs:
             raise ConfigError(
                 f"hyperparams.buffer_size: {capacity} is too small for {num_envs} envs; "
                 f"at least {2 * num_envs} is needed"
             )
-        self.num_envs, self.device = num_envs, torch.device(device)
-        self.slots = -(-capacity // num_envs) + 1  # one more: the write head starts nothing
-        self.size = self.slots * num_envs
+        self.num_envs = num_envs
         self.segment_slots = max(1, SEGMENT_TRANSITIONS // num_envs)
+        shapes, dtypes = _by_key(layout["obs_shape"]), _by_key(layout["obs_dtype"])
+        host_dtypes = {key: torch.zeros(0, dtype=dtype).numpy().dtype for key, dtype in dtypes.items()}
+        self._stacks = FrameHistory(stacks, host_dtypes, num_envs) if stacks else None
+        self._lookback = self._stacks.lookback if self._stacks else 0
+        # One slot more: the write head starts nothing. Stacks need some before it and some for a new stack.
+        self.slots = -(-capacity // num_envs) + 1 + 2 * self._lookback
+        self.size = self.slots * num_envs
+        allocate = allocate or in_memory(device)
 
         def zeros(shape: Shape, dtype: torch.dtype) -> Tensor:
-            return torch.zeros((self.slots, num_envs, *shape), dtype=dtype, device=self.device)
+            return allocate((self.slots, num_envs, *shape), dtype)
 
-        shapes, dtypes = layout["obs_shape"], layout["obs_dtype"]
-        self.obs: TensorObs
-        if isinstance(shapes, dict) and isinstance(dtypes, dict):
-            self.obs = {key: zeros(shape, dtypes[key]) for key, shape in shapes.items()}
-        else:
-            assert isinstance(shapes, tuple)
-            assert isinstance(dtypes, torch.dtype)
-            self.obs = zeros(shapes, dtypes)
+        stored = {**shapes, **{key: stack.frame_shape for key, stack in (stacks or {}).items()}}
+        obs = {key: zeros(shape, dtypes[key]) for key, shape in stored.items()}
+        self.obs: TensorObs = obs if isinstance(layout["obs_shape"], dict) else obs[""]
         self.actions = zeros(layout["action_shape"], layout["action_dtype"])
+        self.device = self.actions.device
         self.rewards, self.terminated, self.truncated, self.starts, self.generation, self.age = (
             zeros((), dtype) for dtype in SCALARS.values()
         )
+        self.history = zeros((), torch.uint8) if self._stacks else None
         self.heads = np.zeros(num_envs, np.int64)
         """The slot of each env's current observation, counted without wrapping around."""
         self.total = 0
         """Transitions ever added."""
         self.count = 0
         """Transitions that can be drawn now."""
+        self.dropped = 0
+        """Transitions that were not kept because their observations are no stacks that follow each other."""
         self._columns = np.arange(num_envs)
         self._clock = np.zeros(num_envs, np.int32)
         on_host = self.device.type == "cpu"
@@ -93,9 +113,9 @@ class ReplayBuffer:
         }
 
     @staticmethod
-    def predict_bytes(capacity: int, layout: RolloutLayout) -> int:
+    def predict_bytes(capacity: int, layout: RolloutLayout, stacks: Mapping[str, Stack] | None = None) -> int:
         """Memory a buffer would take, before any of it is allocated."""
-        return ReplayBuffer(2, 1, layout).bytes_per_transition * capacity
+        return ReplayBuffer(2, 1, layout, stacks=stacks).bytes_per_transition * capacity
 
     @property
     def bytes_per_transition(self) -> int:
@@ -120,46 +140,92 @@ class ReplayBuffer:
         if self.total:
             self.heads += 1
         self._clock.fill(0)
-        self._open(self.heads, self._columns, obs)
+        self._begin_stacks(self._columns, obs)
+        self._open(self.heads, self._columns, self._stored(obs))
 
     def add(self, actions: Tensor, result: StepResult) -> Written:
         """Take in one step of all envs: the policy's actions and what came of them."""
         here, columns = self.heads % self.slots, self._columns
         rows = (here, columns)
+        kept = self._kept(result)
         self._put("actions", rows, actions)
         self._put("rewards", rows, result.rewards)
         self._put("terminated", rows, result.terminated)
         self._put("truncated", rows, result.truncated)
-        self._put("starts", rows, True)
+        self._put("starts", rows, True if kept is None else kept)
         overwritten = []
         ended = result.ended
         if len(ended) and result.final_obs is not None:
             self.heads[ended] += 1
             self._clock[ended] += 1
-            overwritten.append(self._open(self.heads[ended], ended, result.final_obs))
+            overwritten.append(self._open(self.heads[ended], ended, self._stored(result.final_obs)))
         self.heads += 1
         self._clock += 1
         self._clock[ended] = 0
-        overwritten.append(self._open(self.heads, columns, result.obs))
+        if kept is not None:
+            overwritten += self._begin_stacks(np.union1d(ended, np.flatnonzero(~kept)), result.obs)
+        overwritten.append(self._open(self.heads, columns, self._stored(result.obs)))
+        completed: Array = here * self.num_envs + columns
+        if kept is not None:
+            completed = completed[kept]
         self.total += self.num_envs
-        self.count += self.num_envs
-        return Written(here * self.num_envs + columns, np.concatenate(overwritten))
+        self.count += len(completed)
+        return Written(completed, np.concatenate(overwritten))
+
+    def _kept(self, result: StepResult) -> Array | None:
+        """Which envs' transitions can be drawn later: those whose stacks follow each other. None: all."""
+        stacks = self._stacks
+        if stacks is None:
+            return None
+        kept = stacks.follows(result.obs)
+        if len(result.ended) and result.final_obs is not None:
+            kept[result.ended] = stacks.follows(result.final_obs, result.ended)
+        stacks.known[:] = np.minimum(stacks.known + 1, stacks.lookback)
+        self.dropped += int((~kept).sum())
+        if self.dropped > max(1000, self.total // 2):
+            raise AxiomError(
+                f"env.frame_stack: the observations are no stacks of {stacks.lookback + 1} frames; an env "
+                "that shows images as (height, width, channels) leaves no doubt where its frames are"
+            )
+        return kept
+
+    def _begin_stacks(self, columns: Array, obs: Obs) -> list[Array]:
+        """New stacks in some envs: older frames that are no copies of the newest get slots of their own."""
+        stacks, overwritten = self._stacks, []
+        if stacks is not None:
+            stacks.keep(obs)
+            stacks.known[columns] = 0
+            odd = columns[~stacks.repeats(columns)]
+            for frame in range(stacks.lookback if len(odd) else 0):
+                overwritten.append(self._open(self.heads[odd], odd, stacks.older(odd, frame)))
+                self.heads[odd] += 1
+                stacks.known[odd] += 1
+        return overwritten
+
+    def _stored(self, obs: Obs) -> Obs:
+        return obs if self._stacks is None else self._stacks.newest(obs)
 
     def _open(self, heads: Array, columns: Array, obs: Obs) -> Array:
-        """Put observations into slots that start nothing yet; what was there before is gone."""
-        slots = heads % self.slots
-        rows = (slots, columns)
-        self.count -= int(self._get("starts", rows).sum())
-        for name in ("starts", "terminated", "truncated"):
+        """Put observations into slots that start nothing yet; what was there before is gone.
+
+        With it goes what starts less than a stack further on, for its older frames were there.
+        """
+        rows = (heads % self.slots, columns)
+        gone = ((heads + self._lookback) % self.slots, columns) if self._lookback else rows
+        self.count -= int(self._get("starts", gone).sum())
+        self._put("starts", gone, False)
+        for name in ("terminated", "truncated"):
             self._put(name, rows, False)
         self._put("generation", rows, self._get("generation", rows) + 1)
         self._put("age", rows, self._clock[columns])
+        if self._stacks is not None:
+            self._put("history", rows, self._stacks.known[columns])
         if isinstance(obs, dict):
             for key, part in obs.items():
                 self._put(f"obs/{key}", rows, part)
         else:
             self._put("obs", rows, obs)
-        flat: Array = slots * self.num_envs + columns
+        flat: Array = gone[0] * self.num_envs + columns
         return flat
 
     def _put(self, name: str, rows: tuple[Array, Array], values: Any) -> None:
@@ -183,16 +249,32 @@ class ReplayBuffer:
 
     def take(self, name: str, index: Tensor) -> Any:
         """Rows of a field by flat index; for `obs` a tensor or a dict of them."""
+        if self._stacks is not None and name == "obs":
+            return self._rebuilt(index)
         field = getattr(self, name)
         if isinstance(field, dict):
             return {key: tensor.flatten(0, 1)[index] for key, tensor in field.items()}
         return field.flatten(0, 1)[index]
 
+    def _rebuilt(self, index: Tensor) -> TensorObs:
+        """Observations by flat index, their stacks put together from the slots before."""
+        assert self._stacks is not None
+        back = torch.arange(self._lookback, -1, -1, device=index.device)
+        steps = torch.minimum(back, self.take("history", index)[..., None])
+        path = (index[..., None] - steps * self.num_envs) % self.size
+        stacks = self._stacks.stacks
+        taken = {
+            key: stacks[key].join(rows[path]) if key in stacks else rows[index]
+            for key, rows in ((key, tensor.flatten(0, 1)) for key, tensor in _by_key(self.obs).items())
+        }
+        return taken if isinstance(self.obs, dict) else taken[""]
+
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor of the buffer by name."""
-        obs = self.obs if isinstance(self.obs, dict) else {"": self.obs}
-        named = {f"obs/{key}" if key else "obs": tensor for key, tensor in obs.items()}
-        return {**named, "actions": self.actions, **{name: getattr(self, name) for name in SCALARS}}
+        named = {f"obs/{key}" if key else "obs": tensor for key, tensor in _by_key(self.obs).items()}
+        scalars = {name: getattr(self, name) for name in SCALARS}
+        history = {} if self.history is None else {"history": self.history}
+        return {**named, "actions": self.actions, **scalars, **history}
 
     def state_dict(self) -> dict[str, Any]:
         """Heads and counters, and the slots in segments that change only where something was written."""
@@ -202,6 +284,7 @@ class ReplayBuffer:
             "clock": self._clock.copy(),
             "total": self.total,
             "count": self.count,
+            "dropped": self.dropped,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,22 +304,30 @@ class ReplayBuffer:
         self.heads[:] = state["heads"]
         self._clock[:] = state["clock"]
         self.total, self.count = int(state["total"]), int(state["count"])
+        self.dropped = int(state.get("dropped", 0))
+        if self._stacks is not None:
+            now = (self.heads % self.slots, self._columns)
+            index = torch.from_numpy(now[0] * self.num_envs + now[1]).to(self.device)
+            self._stacks.keep(_host(self._rebuilt(index)))
+            self._stacks.known[:] = torch.as_tensor(self._get("history", now)).numpy(force=True)
 
     def _segment(self, block: int) -> Segment:
         begin = block * self.segment_slots
         end = min(begin + self.segment_slots, self.filled)
         # A slot is written twice: its observation when the head arrives, the rest when the head moves on.
-        arrived, left = self.heads, self.heads - 1
-        writes = _last_in(arrived, begin, end, self.slots) + _last_in(left, begin, end, self.slots)
+        # Where stacks lose older frames to the head, what starts there is marked as gone ahead of it.
+        moments = [self.heads, self.heads - 1, *([self.heads + self._lookback] if self._lookback else [])]
         return Segment(
-            version=f"{end - begin}.{int(writes.sum())}",
+            version=segment_version(moments, begin, end, self.slots),
             tensors=lambda: {name: tensor[begin:end] for name, tensor in self.tensors().items()},
         )
 
 
-def _last_in(heads: Array, begin: int, end: int, slots: int) -> Array:
-    """The last position at or before each head, counted without wrapping, that lies in `begin … end`."""
-    first = heads // slots * slots + begin
-    first = np.where(first > heads, first - slots, first)
-    last: Array = np.where(first < 0, -1, np.minimum(first + (end - begin) - 1, heads))
-    return last
+def _by_key(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {"": value}
+
+
+def _host(obs: TensorObs) -> Obs:
+    if isinstance(obs, dict):
+        return {key: tensor.numpy(force=True) for key, tensor in obs.items()}
+    return obs.numpy(force=True)

@@ -1,0 +1,46 @@
+"""Where the tensors of a replay buffer live: in memory, on a device, or in files mapped into memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
+"""Makes a tensor of zeros."""
+
+
+def in_memory(device: torch.device | str = "cpu") -> Allocate:
+    """Ordinary tensors; on the CPU, the system gives them memory only as they are written to."""
+    return partial(_zeros, device=torch.device(device))
+
+
+def on_disk(folder: Path) -> Allocate:
+    """Tensors in main memory's address space whose contents the system keeps in files in `folder`.
+
+    The files have no name, so that they are gone when the process is, however it ends; and they are sparse:
+    they take room as they are written to.
+    """
+    return partial(_mapped, folder=folder)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _mapped(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
+    numpy_dtype = torch.zeros(0, dtype=dtype).numpy().dtype
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.ftruncate(file.fileno(), max(1, prod(shape) * numpy_dtype.itemsize))
+        area = mmap.mmap(file.fileno(), 0)
+    if hasattr(area, "madvise"):
+        area.madvise(mmap.MADV_RANDOM)  # batches are drawn from all over: reading ahead would be wasted
+    return torch.from_numpy(np.frombuffer(area, numpy_dtype, prod(shape)).reshape(shape))
