@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rl_training.algorithms.base import Algorithm
@@ -162,11 +163,12 @@ def _run(
             if isinstance(callback, ProgressCallback):
                 stack.callback(callback.close)
         trainer = Trainer.families[algorithm.family](
-            algorithm, envs, loop_settings(config), metrics=logger, checkpoints=run, evaluator=evaluator,
-            callbacks=callbacks,
+            algorithm, envs, loop_settings(config, scratch=run.dir), metrics=logger, checkpoints=run,
+            evaluator=evaluator, callbacks=callbacks,
         )  # fmt: skip
         run.on_save = lambda: {
             "latest_metrics": dict(trainer.latest),
+            "resources": trainer.resources,
             "resume_grade": dict(zip(("grade", "reason"), _resume_grade(envs, session), strict=True)),
         }
         run.outcome = lambda: _outcome(trainer)
@@ -216,7 +218,7 @@ def _resume_grade(envs: VectorEnv, session: Session) -> tuple[str, str]:
     return grade, reason
 
 
-def loop_settings(config: TrainConfig) -> LoopSettings:
+def loop_settings(config: TrainConfig, *, scratch: Path | None = None) -> LoopSettings:
     """What the loop needs of a configuration."""
     return LoopSettings(
         total_timesteps=config.total_timesteps,
@@ -226,6 +228,8 @@ def loop_settings(config: TrainConfig) -> LoopSettings:
         reward_scale=config.env.reward_scale,
         normalize_reward=config.env.normalize_reward,
         clip_reward=config.env.clip_reward,
+        frame_stack=config.env.frame_stack,
+        scratch=scratch,
     )
 
 

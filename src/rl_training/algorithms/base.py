@@ -201,6 +201,8 @@ class OffPolicyHyperparams:
 
     buffer_size: PositiveInt = 1_000_000
     """Transitions kept for replay."""
+    buffer_storage: Literal["device", "memory", "disk"] = "device"
+    """Where they are kept: where the networks are, in main memory, or in a file of the run directory."""
     batch_size: PositiveInt = 256
     """Transitions an update learns from."""
     learning_starts: NonNegativeInt = 1_000

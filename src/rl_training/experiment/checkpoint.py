@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,11 +49,15 @@ from rl_training.experiment.manifest import (
     read_manifest,
     render_manifest,
     verify_checkpoint,
+    verify_file,
 )
 from rl_training.experiment.migrations import Raw, migrate
 from rl_training.experiment.runs import replaced_name
 from rl_training.experiment.spaces import spec_from_json, spec_to_json
 from rl_training.types import Segment, Spec
+
+SAVES_TO_VERIFY = 16
+"""Within so many saves every segment that is linked again and again has been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ def write_checkpoint(
     """Write a checkpoint aside, sync and verify it, and publish it under `path` by one rename.
 
     Segments that have not changed since the checkpoint `previous` are linked from it, not written again.
+    A few of these are read at each save: one that a disk has damaged is written anew.
     """
     _require_free(path)
     files: dict[str, bytes] = {}
@@ -101,9 +107,9 @@ def write_checkpoint(
     files[SPEC] = to_json(spec_to_json(spec), indent=2).encode()
     try:
         with _aside(path) as aside:
-            reused = _reusable(previous, segments)
+            reused = _reusable(previous, segments, step)
             entries = {name: describe(data) for name, data in files.items()}
-            entries |= _write_segments(aside, segments, previous, reused)
+            entries |= _write_segments(aside, segments, previous, reused, step)
             for name, data in files.items():
                 write_durably(aside / name, data)
             # The manifest comes last, and the name of the checkpoint after everything it stands for.
@@ -156,16 +162,31 @@ def _aside(path: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _reusable(previous: Path | None, segments: Mapping[str, tuple[str, Segment]]) -> dict[str, Any]:
-    """The manifest entries of those segments that the previous checkpoint holds in the same version."""
+def _reusable(
+    previous: Path | None, segments: Mapping[str, tuple[str, Segment]], step: int
+) -> dict[str, Any]:
+    """The manifest entries of those segments that the previous checkpoint holds, sound, in the same version.
+
+    Those that were read longest ago, by the step in their entry, are read now.
+    """
     if previous is None or not segments or not looks_whole(previous):
         return {}
     entries = read_manifest(previous)["files"]
-    return {
-        name: entries[name]
+    reused = {
+        name: dict(entries[name])
         for name, (_, segment) in segments.items()
         if name in entries and entries[name].get("version") == segment.version
     }
+    by_age = sorted(reused, key=lambda name: int(reused[name].get("verified", 0)))
+    for name in by_age[: -(-len(reused) // SAVES_TO_VERIFY)]:
+        try:
+            verify_file(previous / name, reused[name], from_disk=True)
+        except CheckpointError as error:
+            warnings.warn(f"{error}. It is written anew; look after that disk.", stacklevel=3)
+            del reused[name]
+        else:
+            reused[name]["verified"] = step
+    return reused
 
 
 def _write_segments(
@@ -173,6 +194,7 @@ def _write_segments(
     segments: Mapping[str, tuple[str, Segment]],
     previous: Path | None,
     reused: Mapping[str, Any],
+    step: int,
 ) -> dict[str, Any]:
     """Link or write every segment, one at a time; answers their manifest entries."""
     entries: dict[str, Any] = {}
@@ -183,7 +205,7 @@ def _write_segments(
         else:
             data = save_tensors(trees.segment_tensors(place, segment))
             write_durably(aside / name, data)
-            entries[name] = describe(data, version=segment.version)
+            entries[name] = describe(data, version=segment.version, verified=step)
     return entries
 
 

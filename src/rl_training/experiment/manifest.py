@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ _MAX_TEXT = 64 << 20
 _CHUNK = 1 << 20
 
 
-def describe(data: bytes, **more: str) -> dict[str, Any]:
+def describe(data: bytes, **more: str | int) -> dict[str, Any]:
     """The entry of a file with this content."""
     return {"sha256": digest(data), "bytes": len(data), **more}
 
@@ -77,16 +78,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def verify_checkpoint(path: Path, known: Collection[str] = ()) -> None:
     """Read every file of a checkpoint that is not `known` to be good, and compare it with the manifest."""
     for name, entry in _sized_files(path, read_manifest(path)).items():
-        if name in known:
-            continue
-        sha = hashlib.sha256()
-        try:
-            with open(path / name, "rb") as file:
-                while chunk := file.read(_CHUNK):
-                    sha.update(chunk)
-        except OSError as error:
-            raise CheckpointError(f"{path / name}: cannot be read: {error.strerror}") from None
-        _require_hash(path / name, sha.hexdigest(), entry)
+        if name not in known:
+            verify_file(path / name, entry)
+
+
+def verify_file(file: Path, entry: Mapping[str, Any], *, from_disk: bool = False) -> None:
+    """Read a file and compare it with its entry; `from_disk`: not what the system still has in memory."""
+    sha = hashlib.sha256()
+    try:
+        with open(file, "rb") as opened:
+            if from_disk and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while chunk := opened.read(_CHUNK):
+                sha.update(chunk)
+    except OSError as error:
+        raise CheckpointError(f"{file}: cannot be read: {error.strerror}") from None
+    _require_hash(file, sha.hexdigest(), entry)
 
 
 def looks_whole(path: Path) -> bool:

@@ -39,6 +39,7 @@ def describe_run(*, command: list[str], tags: tuple[str, ...], preset: str | Non
         "latest_checkpoint": None,
         "best_checkpoint": None,
         "latest_metrics": {},
+        "resources": {},
         "stop_reason": None,
         "resume_grade": None,
         "resumes": [],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -11,15 +13,17 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.base import Algorithm, OffPolicyAlgorithm, OffPolicyHyperparams
+from rl_training.data.frame_stacks import frame_stacks
 from rl_training.data.her import HindsightSampler
 from rl_training.data.layout import rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
+from rl_training.data.storage import in_memory, on_disk
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
-from rl_training.runtime.memory import require_memory
+from rl_training.runtime.memory import require_disk, require_memory
 from rl_training.runtime.trainer import Trainer
-from rl_training.types import Array, GoalTask, UpdateResult
+from rl_training.types import Array, GoalTask, TransitionBatch, UpdateResult
 
 
 class OffPolicyTrainer(Trainer):
@@ -42,13 +46,40 @@ class OffPolicyTrainer(Trainer):
             )
         self.hyperparams: OffPolicyHyperparams = self.algorithm.hyperparams
         hp = self.hyperparams
-        layout = rollout_layout(self.envs.spec)
-        require_memory("hyperparams.buffer_size", ReplayBuffer.predict_bytes(hp.buffer_size, layout))
-        self.buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, device=self.device)
+        self.buffer = self._make_buffer()
         self.sampler = self._make_sampler()
         self.replay = self.streams.get("replay")
         self.exploring = self.streams.get("exploration")
         self.credit = 0
+
+    def _make_buffer(self) -> ReplayBuffer:
+        """The replay buffer where it is wanted, if there is room for it."""
+        hp, space = self.hyperparams, self.envs.spec.observation_space
+        layout = rollout_layout(self.envs.spec)
+        stacks = frame_stacks(space, self.settings.frame_stack)
+        needed = ReplayBuffer.predict_bytes(hp.buffer_size, layout, stacks)
+        if hp.buffer_storage == "disk":
+            folder = self.settings.scratch or Path(tempfile.gettempdir())
+            require_disk("hyperparams.buffer_size", needed, folder)
+            allocate, where = on_disk(folder), "on disk"
+        else:
+            device = self.device if hp.buffer_storage == "device" else torch.device("cpu")
+            require_memory("hyperparams.buffer_size", needed, device)
+            allocate, where = in_memory(device), "in memory" if device.type == "cpu" else f"on {device}"
+        buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, stacks=stacks, allocate=allocate)
+        self.resources = {
+            "replay_buffer": {
+                "transitions": hp.buffer_size,
+                "bytes_per_transition": buffer.bytes_per_transition,
+                "bytes": needed,
+                "storage": hp.buffer_storage,
+            }
+        }
+        self.announcement = (
+            f"replay buffer: {hp.buffer_size:,} transitions of {buffer.bytes_per_transition:,} bytes, "
+            f"{needed / 1e9:,.3g} GB {where} when full"
+        )
+        return buffer
 
     def _make_sampler(self) -> UniformSampler:
         hp, buffer = self.hyperparams, self.buffer
@@ -109,9 +140,11 @@ class OffPolicyTrainer(Trainer):
 
     def _update(self) -> UpdateResult:
         batch = self.sampler.sample(self.hyperparams.batch_size, self.replay)
+        if self.buffer.device != self.device:
+            batch = _batch_to(batch, self.device)
         result = self.algorithm.update(batch)
         if result.priorities is not None:
-            self.sampler.update_priorities(batch.index, result.priorities)
+            self.sampler.update_priorities(batch.index, result.priorities.to(self.buffer.device))
         return result
 
     def _move_schedules(self) -> None:
@@ -146,6 +179,22 @@ class OffPolicyTrainer(Trainer):
         self.credit = int(state["sampler"]["credit"])
         if self.algorithm.exploration is not None:
             self.algorithm.exploration.load_state_dict(_to_device(state["exploration"], self.device))
+
+
+def _batch_to(batch: TransitionBatch, device: torch.device) -> TransitionBatch:
+    """A batch where the networks are; where its samples came from stays with the buffer."""
+    moved = {
+        f.name: _obs_to(getattr(batch, f.name), device)
+        for f in dataclasses.fields(batch)
+        if f.name != "index"
+    }
+    return dataclasses.replace(batch, **moved)
+
+
+def _obs_to(values: Any, device: torch.device) -> Any:
+    if isinstance(values, dict):
+        return {key: value.to(device, non_blocking=True) for key, value in values.items()}
+    return values.to(device, non_blocking=True)
 
 
 def _to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

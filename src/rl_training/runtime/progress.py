@@ -35,7 +35,9 @@ class ProgressCallback(Callback):
         self._evaluated = ""
 
     def on_train_start(self, trainer: Trainer) -> None:
-        """Show the bar."""
+        """Show the bar, under what there is to say at the start."""
+        if trainer.announcement:
+            self._console.print(trainer.announcement, highlight=False)
         total = trainer.settings.total_timesteps
         done = trainer.global_step
         self._task = self._progress.add_task("train", total=total, completed=done, speed="", returns="")

@@ -48,6 +48,10 @@ class LoopSettings:
     reward_scale: float = 1.0
     normalize_reward: bool = False
     clip_reward: float | None = None
+    frame_stack: int = 1
+    """How many frames the env section stacks into an observation."""
+    scratch: Path | None = None
+    """Where large temporary files may go."""
 
 
 class Trainer(ABC):
@@ -91,6 +95,10 @@ class Trainer(ABC):
         self.interrupted: str | None = None
         self.latest: dict[str, float] = {}
         self.skipped_updates = 0
+        self.announcement = ""
+        """One line for whoever watches the start of the run."""
+        self.resources: dict[str, Any] = {}
+        """What a family takes of the machine, for the run's metadata."""
         self._log_cadence = Cadence(settings.log_every)
         self._logged_step = -1
         self._save_requested = self._save_as_best = False

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rl_training import TrainConfig
 from rl_training.errors import AxiomError, CheckpointError, SaveError
 from rl_training.experiment.checkpoint import read_checkpoint, write_checkpoint
 from rl_training.experiment.manifest import read_manifest, rendered
-from rl_training.types import Spec
+from rl_training.types import Segment, Spec
 
 CONFIG = TrainConfig(algo="ppo", env_id="CartPole-v1", tags=("a", "1e3"))
 SPEC = Spec(spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(2))
@@ -251,3 +252,31 @@ def test_the_package_has_no_code_that_runs_what_it_reads() -> None:
         if forbidden.search(line)
     ]
     assert found == []
+
+
+def test_a_linked_segment_that_a_disk_has_damaged_is_noticed_and_written_anew(tmp_path: Path) -> None:
+    parts = [torch.full((4,), float(k)) for k in range(40)]
+    segments = [Segment(f"v{k}", lambda part=part: {"x": part}) for k, part in enumerate(parts)]  # type: ignore[misc]
+    state = {**STATE, "buffer": {"segments": segments}}
+
+    def save(step: int, previous: Path | None) -> Path:
+        path = tmp_path / f"step_{step}"
+        return write_checkpoint(path, state, config=CONFIG, spec=SPEC, step=step, previous=previous)
+
+    previous = save(1, None)
+    file = previous / "buffer.segments-37.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1  # one bit, the size stays
+    file.write_bytes(data)
+    warned: list[int] = []
+    for step in range(2, 2 + module.SAVES_TO_VERIFY):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            previous = save(step, previous)
+        warned += [step for w in caught if "buffer.segments-37.safetensors: damaged" in str(w.message)]
+    assert len(warned) == 1  # noticed once, within the bound, and sound from then on
+    read = read_checkpoint(previous).state["buffer"]["segments"]
+    assert all(torch.equal(segment["x"], part) for segment, part in zip(read, parts, strict=True))
+    verified = {e["verified"] for n, e in read_manifest(previous)["files"].items() if n.startswith("buffer.")}
+    assert min(verified) > 1  # none has been taken on trust since the first save
+    assert (previous / "buffer.segments-3.safetensors").stat().st_nlink == step  # linked, not written
