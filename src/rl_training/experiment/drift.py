@@ -28,6 +28,7 @@ HARMLESS = (
     "env.worker_timeout",
     "env.max_worker_restarts",
     "evaluation",  # has envs and seeds of its own
+    "hyperparams.buffer_storage",  # the same numbers, elsewhere
     "checkpoint",  # saving is a pure observer
     "logging",
     "stopping",  # says when a run ends, not what it learns until then

@@ -41,6 +41,15 @@ def available_memory(device: torch.device = torch.device("cpu")) -> int | None: 
     return None
 
 
+def readable(size: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} GB" if size < 1000 else f"{size:,.0f} GB"
+
+
 _ADVICE = "choose a smaller one, or another hyperparams.buffer_storage (device, memory or disk)"
 
 

@@ -21,7 +21,7 @@ from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.data.storage import in_memory, on_disk
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
-from rl_training.runtime.memory import require_disk, require_memory
+from rl_training.runtime.memory import readable, require_disk, require_memory
 from rl_training.runtime.trainer import Trainer
 from rl_training.types import Array, GoalTask, TransitionBatch, UpdateResult
 
@@ -77,7 +77,7 @@ class OffPolicyTrainer(Trainer):
         }
         self.announcement = (
             f"replay buffer: {hp.buffer_size:,} transitions of {buffer.bytes_per_transition:,} bytes, "
-            f"{needed / 1e9:,.3g} GB {where} when full"
+            f"{readable(needed)} {where} when full"
         )
         return buffer
 
