@@ -64,9 +64,9 @@ def fill(buffer: ReplayBuffer, transitions: int) -> None:
 def measure(transitions: int) -> dict[str, Any]:
     """Memory by prediction and by the system, and the time of filling and of drawing."""
     layout, stacks = rollout_layout(SPEC), frame_stacks(SPEC.observation_space, STACK)
+    before = resident()
     buffer = ReplayBuffer(transitions, NUM_ENVS, layout, stacks=stacks)
     sampler = UniformSampler(buffer, gamma=0.99, n_step=3)
-    before = resident()
     begin = time.perf_counter()
     fill(buffer, transitions)
     filling = time.perf_counter() - begin
@@ -96,10 +96,11 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     result = measure(args.transitions)
+    resident_bytes = result["resident_bytes"]
     print(
-        f"{args.transitions:,} transitions of {result['bytes_per_transition']:,} bytes: predicted "
-        f"{result['predicted_bytes'] / 1e9:.3f} GB, resident {result['resident_bytes']['buffer'] / 1e9:.3f} GB "
-        f"(the process {result['resident_bytes']['after'] / 1e9:.3f} GB); {result['drawable']:,} can be drawn, "
+        f"{args.transitions:,} transitions of {result['bytes_per_transition']:,} bytes: "
+        f"predicted {result['predicted_bytes'] / 1e9:.3f} GB, "
+        f"resident {resident_bytes['buffer'] / 1e9:.3f} GB (the whole process {resident_bytes['after'] / 1e9:.3f} GB); {result['drawable']:,} can be drawn, "
         f"a batch of 32 in {result['seconds']['batch_of_32'] * 1e3:.2f} ms"
     )
     if args.output is not None:

@@ -264,7 +264,7 @@ class ReplayBuffer:
         path = (index[..., None] - steps * self.num_envs) % self.size
         stacks = self._stacks.stacks
         taken = {
-            key: stacks[key].join(rows[path]) if key in stacks else rows[index]
+            key: stacks[key].join(_rows(rows, path)) if key in stacks else rows[index]
             for key, rows in ((key, tensor.flatten(0, 1)) for key, tensor in _by_key(self.obs).items())
         }
         return taken if isinstance(self.obs, dict) else taken[""]
@@ -325,6 +325,11 @@ class ReplayBuffer:
 
 def _by_key(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"": value}
+
+
+def _rows(rows: Tensor, index: Tensor) -> Tensor:
+    """`rows[index]`, copied row by row and not number by number."""
+    return rows.index_select(0, index.flatten()).unflatten(0, index.shape)
 
 
 def _host(obs: TensorObs) -> Obs:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
 
 
 def in_memory(device: torch.device | str = "cpu") -> Allocate:
-    """Ordinary tensors; on the CPU, the system gives them memory only as they are written to."""
+    """Ordinary tensors; in main memory the system gives them room only as they are written to."""
     return partial(_zeros, device=torch.device(device))
 
 
@@ -33,14 +34,21 @@ def on_disk(folder: Path) -> Allocate:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type == "cpu":  # torch would write all the zeros
+        return torch.from_numpy(np.zeros(shape, _numpy_dtype(dtype)))
     return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def _mapped(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
-    numpy_dtype = torch.zeros(0, dtype=dtype).numpy().dtype
+    numpy_dtype = _numpy_dtype(dtype)
     with tempfile.TemporaryFile(dir=folder) as file:
         os.ftruncate(file.fileno(), max(1, prod(shape) * numpy_dtype.itemsize))
         area = mmap.mmap(file.fileno(), 0)
     if hasattr(area, "madvise"):
         area.madvise(mmap.MADV_RANDOM)  # batches are drawn from all over: reading ahead would be wasted
     return torch.from_numpy(np.frombuffer(area, numpy_dtype, prod(shape)).reshape(shape))
+
+
+def _numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    found: np.dtype[Any] = torch.zeros(0, dtype=dtype).numpy().dtype
+    return found
