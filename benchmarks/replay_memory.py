@@ -100,7 +100,9 @@ def main() -> None:
     print(
         f"{args.transitions:,} transitions of {result['bytes_per_transition']:,} bytes: "
         f"predicted {result['predicted_bytes'] / 1e9:.3f} GB, "
-        f"resident {resident_bytes['buffer'] / 1e9:.3f} GB (the whole process {resident_bytes['after'] / 1e9:.3f} GB); {result['drawable']:,} can be drawn, "
+        f"resident {resident_bytes['buffer'] / 1e9:.3f} GB "
+        f"(the whole process {resident_bytes['after'] / 1e9:.3f} GB); "
+        f"{result['drawable']:,} can be drawn, "
         f"a batch of 32 in {result['seconds']['batch_of_32'] * 1e3:.2f} ms"
     )
     if args.output is not None:

@@ -45,7 +45,6 @@ class OffPolicyTrainer(Trainer):
                 "env.normalize_reward: replayed rewards must not change their meaning; use env.reward_scale"
             )
         self.hyperparams: OffPolicyHyperparams = self.algorithm.hyperparams
-        hp = self.hyperparams
         self.buffer = self._make_buffer()
         self.sampler = self._make_sampler()
         self.replay = self.streams.get("replay")
@@ -56,7 +55,8 @@ class OffPolicyTrainer(Trainer):
         """The replay buffer where it is wanted, if there is room for it."""
         hp, space = self.hyperparams, self.envs.spec.observation_space
         layout = rollout_layout(self.envs.spec)
-        stacks = frame_stacks(space, self.settings.frame_stack)
+        # Hindsight counts slots, and new stacks take some that are no steps: there they are stored whole.
+        stacks = frame_stacks(space, self.settings.frame_stack) if hp.her == "none" else {}
         needed = ReplayBuffer.predict_bytes(hp.buffer_size, layout, stacks)
         if hp.buffer_storage == "disk":
             folder = self.settings.scratch or Path(tempfile.gettempdir())
