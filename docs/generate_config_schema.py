@@ -33,7 +33,7 @@ BOUNDS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 def generated() -> str:
     """Every section of the configuration, and the hyperparameters of every algorithm."""
     sections = [_section("Top level", (), TrainConfig)]
-    sections += [_section(f"`{f.name}`", (f.name,), cls) for f, cls in _sections(TrainConfig)]
+    sections += [_section(f"`{'.'.join(path)}`", path, cls) for path, cls in _sections(TrainConfig)]
     sections += [
         _section(
             f"`hyperparams` of `{entry.id}`",
@@ -80,18 +80,20 @@ def _bounds(metadata: tuple[Any, ...]) -> Iterator[str]:
                     yield f"{sign} {limit:g}"
 
 
-def _sections(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], type[Any]]]:
+def _sections(cls: type[Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[Any]]]:
+    """Every section of a configuration, and the sections inside it, each with its path."""
     for f in dataclasses.fields(cls):
         if isinstance(f.default_factory, type) and dataclasses.is_dataclass(f.default_factory):
-            yield f, f.default_factory
+            yield (*at, f.name), f.default_factory
+            yield from _sections(f.default_factory, (*at, f.name))
 
 
 def _section(title: str, at: tuple[str, ...], cls: type[Any], fixed: Any = None, defaults: Any = None) -> str:
     hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
-    nested = {f.name for f, _ in _sections(cls)} | {"hyperparams"}
+    nested = {path[0] for path, _ in _sections(cls)} | ({"hyperparams"} if cls is TrainConfig else set())
     rows = ["| key | type | default | what it does |", "|---|---|---|---|"]
     for f in dataclasses.fields(cls):
-        is_section = cls is TrainConfig and f.name in nested
+        is_section = f.name in nested
         kind = "section" if is_section else describe(hints[f.name])
         default = "" if is_section else _default(f, fixed or {}, defaults or {})
         rows.append(f"| `{'.'.join((*at, f.name))}` | {kind} | {default} | {docs[f.name]} |")

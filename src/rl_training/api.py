@@ -30,7 +30,7 @@ from rl_training.continuation import (
     session_of,
     session_to_load,
 )
-from rl_training.envs import make_vector_env
+from rl_training.envs import evaluation_backend, make_vector_env
 from rl_training.envs.observations import batched
 from rl_training.errors import AxiomError, CheckpointError, ConfigError
 from rl_training.execution import execute
@@ -247,9 +247,10 @@ def evaluate_algorithm(
     alone = render or video is not None or isinstance(session.env, gymnasium.Env)
     count = 1 if alone else min(num_episodes, max(config.evaluation.num_envs, 1))
     mode = "human" if render else "rgb_array" if video is not None else None
+    backend = "sync" if alone else evaluation_backend(config.env.backend)
     chosen = derive_seed(config.seed, "test") if seed is None else seed
     with make_vector_env(
-        config, count, seed=chosen, env=session.env, backend="sync", render_mode=mode
+        config, count, seed=chosen, env=session.env, backend=backend, render_mode=mode
     ) as envs:
         require_same_spaces(session.spec, envs.spec, config.env_id)
 

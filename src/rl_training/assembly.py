@@ -26,7 +26,7 @@ from rl_training.experiment.layers import (
     preset_layers,
     resolve_layers,
 )
-from rl_training.runtime.device import resolve_device
+from rl_training.runtime.device import available_threads, resolve_device
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
 from rl_training.runtime.random import derive_seed
 from rl_training.types import Spec
@@ -62,7 +62,8 @@ def make_session(
     env_section = dataclasses.replace(
         resolved.config.env, backend=choose_backend(resolved.config.env.backend)
     )
-    config = dataclasses.replace(resolved.config, env=env_section)
+    threads = resolved.config.threads or available_threads()
+    config = dataclasses.replace(resolved.config, env=env_section, threads=threads)
     target = resolve_device(device or config.device)
     spec = probe(config, env) if spec is None else spec
     check_action_space(config.algo, spec)
@@ -73,6 +74,7 @@ def make_session(
         device=target,
         seed=derive_seed(config.seed, "weights"),
         normalize_obs=config.env.normalize_obs,
+        precision=config.precision,
     )
     return Session(config, spec, context, env=env, preset=resolved.preset)
 

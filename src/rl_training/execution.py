@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.assembly import Session, require_same_spaces
-from rl_training.envs import make_vector_env
+from rl_training.envs import evaluation_backend, make_vector_env
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, to_dict
@@ -74,9 +74,9 @@ class EvaluationEnvs:
         settings = self.session.config.evaluation
         if self._envs is None:
             count = min(settings.num_envs, settings.episodes)
-            self._envs = make_vector_env(
-                self.session.config, count, seed=self.seed, env=self.session.env, backend="sync"
-            )
+            config = self.session.config
+            backend = evaluation_backend(config.env.backend)
+            self._envs = make_vector_env(config, count, seed=self.seed, env=self.session.env, backend=backend)
         return self._envs
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rl_training.functional.schedules import scheduled
 from rl_training.policies.config import NetworkConfig
+from rl_training.policies.encoders import set_precision
 from rl_training.policies.exploration import Exploration
 from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveInt, ScheduleKind, config
 from rl_training.types import Batch, Obs, RolloutBatch, Spec, TransitionBatch, UpdateResult
@@ -32,6 +33,7 @@ class Context:
     device: torch.device
     seed: int = 0
     normalize_obs: bool = False
+    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 class Scheduled:
@@ -87,6 +89,9 @@ class Algorithm(ABC):
         with torch.random.fork_rng(devices=[]):  # weights depend on the seed alone
             torch.manual_seed(context.seed)
             self.build(context)
+        if context.precision == "bf16":
+            for network in (self.policy, *self.networks.values()):
+                set_precision(network, torch.bfloat16)
 
     @abstractmethod
     def build(self, context: Context) -> None:

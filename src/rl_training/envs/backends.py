@@ -29,6 +29,8 @@ class Backend(Protocol):
     name: ClassVar[str]
     replays: ClassVar[bool]
     """Whether its state is restored by replaying actions."""
+    reseeds: ClassVar[bool]
+    """Whether every episode starts from a seed of its own, or only the first one after `VectorEnv.reset`."""
     direct: bool
     """Whether the state of its envs can also be read and written, so that `capture` and `restore` work."""
     restarts: int
@@ -37,6 +39,8 @@ class Backend(Protocol):
     rewards: Array
     terminated: Array
     truncated: Array
+    life_lost: Array | None
+    """Where the learner's episode ends though the env's goes on; None: nowhere, ever."""
 
     def reset(self, indices: Sequence[int], seeds: Sequence[int]) -> None:
         """Begin a new episode in some envs, each from its own seed."""
@@ -91,9 +95,15 @@ class SyncBackend:
 
     name: ClassVar[str] = "sync"
     replays: ClassVar[bool] = True
+    reseeds: ClassVar[bool] = True
 
     def __init__(
-        self, env_fns: Sequence[EnvFn], observation_space: Space, env_id: str, owns_envs: bool = True
+        self,
+        env_fns: Sequence[EnvFn],
+        observation_space: Space,
+        env_id: str,
+        owns_envs: bool = True,
+        episodic_life: bool = False,
     ) -> None:
         self.env_id = env_id
         self.num_envs = len(env_fns)
@@ -112,6 +122,7 @@ class SyncBackend:
         self.rewards = np.zeros(self.num_envs)
         self.terminated = np.zeros(self.num_envs, dtype=np.bool_)
         self.truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        self.life_lost = np.zeros(self.num_envs, dtype=np.bool_) if episodic_life else None
 
     def reset(self, indices: Sequence[int], seeds: Sequence[int]) -> None:
         """Begin a new episode in some envs, each from its own seed."""
@@ -141,6 +152,9 @@ class SyncBackend:
                     store[i], rewards[i], terminated[i], truncated[i], infos[i] = steps[i](own[i])
         except Exception as error:
             raise self._failed(i, "step", error) from error
+        if self.life_lost is not None:
+            for i in self._everyone if indices is None else indices:
+                self.life_lost[i] = self._cores[i].life_lost  # type: ignore[attr-defined]
 
     def _store(self, i: int, obs: Any) -> None:
         if isinstance(self.obs, dict):

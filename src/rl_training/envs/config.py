@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Literal
 
-from rl_training.schema import Bool, NonNegativeInt, PositiveFloat, PositiveInt, config
+from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, config
 
-BackendName = Literal["auto", "sync", "async", "native"]
+BackendName = Literal["auto", "sync", "async", "native", "ale"]
+
+
+@config
+class AtariConfig:
+    """How ALE games are played and seen. Read only with `preprocess: true`; the same in every backend."""
+
+    preprocess: Bool = False
+    """Play by the Atari protocol: grey frames as `(frame_stack, size, size)`, everything below applied."""
+    screen_size: PositiveInt = 84
+    """Height and width to which the grey screen is scaled by averaging over areas."""
+    max_pool: Bool = True
+    """See the brighter of the last two screens of a step: many games draw objects every other frame."""
+    noop_max: NonNegativeInt = 30
+    """A game starts with a random number of idle frames below this; 0: none."""
+    fire_reset: Bool = False
+    """Press FIRE at the start of a game, where that is an action."""
+    sticky_actions: Fraction = 0.0
+    """Probability with which a frame repeats the last action instead of taking the new one."""
+    full_action_space: Bool = False
+    """All 18 actions instead of those that the game uses."""
+    episodic_life: Bool = False
+    """For the learner, a lost life ends the episode; the game, statistics and evaluations go on."""
+    threads: NonNegativeInt = 0
+    """Threads of the ale backend; 0: one a core, and no more than envs."""
 
 
 @config
@@ -14,7 +39,8 @@ class EnvConfig:
     """Backend, wrappers and normalisation. Everything here is applied the same way in every backend."""
 
     backend: BackendName = "auto"
-    """sync: one process; async: a process an env; native: many at once, CartPole only; auto: sync."""
+    """sync: one process; async: a process an env; native: CartPole only; ale: Atari only, in threads, games
+    start anew after a resume; auto: sync."""
     worker_timeout: PositiveFloat = 60.0
     """Seconds after which an async worker that does not answer is reported as hung."""
     max_worker_restarts: NonNegativeInt = 0
@@ -23,6 +49,8 @@ class EnvConfig:
     """Repeat each action this many times and sum the rewards; one agent step."""
     frame_stack: PositiveInt = 1
     """Stack the last n observations along a new first axis (images: along the channels)."""
+    atari: AtariConfig = field(default_factory=AtariConfig)
+    """The Atari protocol."""
     grayscale: Bool = False
     """Turn RGB images into one grey channel."""
     resize: tuple[PositiveInt, PositiveInt] | None = None
@@ -37,3 +65,16 @@ class EnvConfig:
     """Clip the learner's rewards to [-c, c]. Episode statistics always use raw rewards."""
     reward_scale: PositiveFloat = 1.0
     """Multiply the learner's rewards. Episode statistics always use raw rewards."""
+
+    def problems(self, env_id: str) -> list[str]:
+        """What is impossible in combination with the env or within this section."""
+        if not self.atari.preprocess:
+            needs = "env.backend: 'ale' needs env.atari.preprocess: true"
+            return [needs] if self.backend == "ale" else []
+        problems = []
+        if not env_id.startswith("ALE/"):
+            problems.append(f"env.atari.preprocess: {env_id!r} is no ALE game (those are called ALE/Pong-v5)")
+        if self.grayscale or self.resize is not None:
+            key = "grayscale" if self.grayscale else "resize"
+            problems.append(f"env.{key}: env.atari.preprocess does this already; see env.atari.screen_size")
+        return problems

@@ -1,8 +1,8 @@
 """Reads and writes the state of envs whose every variable is known: replay of a long episode is slow.
 
-Known are Gymnasium's classic control and MuJoCo envs and single ALE envs without sticky actions, by exact
-class, inside wrappers that are known as well. Any other env is replayed. What is saved consists of numbers,
-strings, lists, dicts and NumPy arrays.
+Known are Gymnasium's classic control and MuJoCo envs and most single ALE games without sticky actions, by
+exact class, inside wrappers that are known as well. Any other env is replayed. What is saved consists of
+numbers, strings, lists, dicts and NumPy arrays.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "ale_py.env:AtariEnv": (),
     "gymnasium.wrappers.common:TimeLimit": ("_elapsed_steps",),
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
+    "rl_training.envs.atari:AtariGame": ("_frames", "_stack", "_lives"),
     "rl_training.envs.wrappers:FrameSkip": (),
     "rl_training.envs.wrappers:FlattenDict": (),
     "rl_training.envs.wrappers:MapImages": (),
@@ -51,7 +52,7 @@ MuJoCo computed it at the start of that step, and it cannot be computed from the
 def is_known(env: Env) -> bool:
     """Whether `capture` sees all of this env."""
     layers = _layers(env)
-    return all(_attributes(layer) is not None for layer in layers) and not _has_sticky_actions(layers[-1])
+    return all(_attributes(layer) is not None for layer in layers) and not _hides_state(layers[-1])
 
 
 def capture(env: Env) -> dict[str, Any] | None:
@@ -120,9 +121,15 @@ def _is_atari(env: Any) -> bool:
     return _name(env) == "ale_py.env:AtariEnv"
 
 
-def _has_sticky_actions(env: Any) -> bool:
-    """ALE does not save the action that it may repeat at the next frame."""
-    return _is_atari(env) and env.ale.getFloat("repeat_action_probability") > 0.0
+_INCOMPLETE = ("amidar", "qbert")
+"""Games that go on differently from a state that ALE saved and put back."""
+
+
+def _hides_state(env: Any) -> bool:
+    """ALE does not save the action that it may repeat at the next frame, nor all of every game."""
+    if not _is_atari(env):
+        return False
+    return env.ale.getFloat("repeat_action_probability") > 0.0 or env._game in _INCOMPLETE
 
 
 def _mujoco_state(env: Any) -> dict[str, Array]:

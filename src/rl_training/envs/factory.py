@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import gymnasium
 
+from rl_training.envs.atari import make_atari
 from rl_training.envs.backends import Backend, Env, SyncBackend, describe_failure, strip_time_limit
 from rl_training.envs.check import examine
 from rl_training.envs.check_spaces import Report
@@ -68,6 +69,11 @@ def choose_backend(name: BackendName) -> BackendName:
     return "sync" if name == "auto" else name
 
 
+def evaluation_backend(name: BackendName) -> BackendName:
+    """Where evaluations are played: in one process, or in ALE's threads; the episodes are the same."""
+    return "ale" if name == "ale" else "sync"
+
+
 def make_vector_env(
     cfg: EnvSettings,
     num_envs: int,
@@ -85,17 +91,25 @@ def make_vector_env(
     spec, limit = seen.spec, seen.time_limit
     make = partial(_make_one, cfg, render_mode, source, seen.report.masked)
     owns_envs = not isinstance(source, gymnasium.Env)  # a ready-made one is closed by the user
+    episodic = cfg.env.atari.preprocess and cfg.env.atari.episodic_life
     stepper: Backend
     if name == "sync":
-        stepper = SyncBackend([make] * num_envs, spec.observation_space, cfg.env_id, owns_envs)
+        stepper = SyncBackend([make] * num_envs, spec.observation_space, cfg.env_id, owns_envs, episodic)
     elif name == "async":
         stepper = AsyncBackend(
-            [make] * num_envs, spec, cfg.env_id, cfg.env.worker_timeout, cfg.env.max_worker_restarts
+            [make] * num_envs,
+            spec,
+            cfg.env_id,
+            cfg.env.worker_timeout,
+            cfg.env.max_worker_restarts,
+            episodic,
         )
+    elif name == "ale":
+        stepper = _ale(cfg, num_envs, source)
     elif name == "native":
         stepper, limit = _native(cfg, num_envs, render_mode, source), None  # it keeps the time limit itself
     else:
-        raise EnvError(f"unknown env backend {name!r}: use auto, sync, async or native")
+        raise EnvError(f"unknown env backend {name!r}: use auto, sync, async, native or ale")
     chosen = cfg.seed if seed is None else seed
     vector = VectorEnv(stepper, spec, num_envs, seed=chosen, time_limit=limit, render_fps=seen.render_fps)
     if isinstance(source, gymnasium.Env):
@@ -154,6 +168,10 @@ def _make_one(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None, 
 
 def _make_wrapped(cfg: EnvSettings, render_mode: str | None, env: EnvSource | None) -> Env:
     """One env in everything but the mask wrapper, which needs to know whether there are masks."""
+    if cfg.env.atari.preprocess:
+        if env is not None:
+            raise EnvError("env.atari.preprocess is for games by their id, not for an env of your own")
+        return make_atari(cfg.env_id, cfg.env_kwargs, cfg.env, render_mode)
     if env is None:
         keep_limit = cfg.env.max_episode_steps is None
         made = make_registered(cfg.env_id, cfg.env_kwargs, render_mode=render_mode, time_limit=keep_limit)
@@ -191,3 +209,13 @@ def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSo
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     return guarded(spec, kwargs, partial(NativeBackend, spec, num_envs, **kwargs))
+
+
+def _ale(cfg: EnvSettings, num_envs: int, env: EnvSource | None) -> Backend:
+    if env is not None or not cfg.env.atari.preprocess:
+        what = "an env of your own" if env is not None else "env.atari.preprocess: false"
+        raise EnvError(f"env.backend 'ale' cannot be combined with {what}: use sync or async")
+    from rl_training.envs.ale_vector import AleBackend
+
+    spec = find_spec(cfg.env_id)
+    return guarded(spec, cfg.env_kwargs, partial(AleBackend, spec, num_envs, cfg.env, cfg.env_kwargs))

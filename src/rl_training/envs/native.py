@@ -25,8 +25,10 @@ class NativeBackend:
 
     name: ClassVar[str] = "native"
     replays: ClassVar[bool] = False
+    reseeds: ClassVar[bool] = True
     direct: bool = False  # its envs are saved all at once, by `state_dict`
     restarts: int = 0
+    life_lost: Array | None = None
 
     def __init__(self, spec: EnvSpec, num_envs: int, **kwargs: Any) -> None:
         env = gymnasium.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)

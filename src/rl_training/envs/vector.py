@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["VectorEnv", "episode_seed"]
 
+_NO_STATE = "the ale backend can neither save nor replay its games; env.backend sync or async can"
+
 
 class VectorEnv:
     """Steps `num_envs` copies of an env and starts a new, explicitly seeded episode wherever one ended.
@@ -80,7 +82,7 @@ class VectorEnv:
         if seed is not None:
             self.seed = seed
             self._episodes.fill(-1)
-        self._begin(range(self.num_envs))
+        self._begin(range(self.num_envs), seeded=True)
         return self._backend.obs
 
     def cap_episodes(self, steps: int) -> None:
@@ -108,12 +110,14 @@ class VectorEnv:
         if self._free_steps <= 0:
             self._apply_time_limit()
         ended: Array = (terminated | truncated).nonzero()[0]
-        if not len(ended):
+        indices = ended.tolist()
+        episodes = tuple(self._finished(i) for i in indices)
+        if backend.life_lost is not None:
+            np.logical_or(terminated, backend.life_lost, out=terminated)
+        if not indices:
             return StepResult(backend.obs, rewards, terminated, truncated, ended, None)
         np.greater(truncated, terminated, out=truncated)  # termination wins where both are set
         final_obs = take(backend.obs, ended)
-        indices = ended.tolist()
-        episodes = tuple(self._finished(i) for i in indices)
         self._begin(indices)
         return StepResult(backend.obs, rewards, terminated, truncated, ended, final_obs, episodes)
 
@@ -130,19 +134,20 @@ class VectorEnv:
         return Episode(
             env_index=i,
             episode=int(self._episodes[i]),
-            seed=int(self._seeds[i]),
+            seed=int(self._seeds[i]) if self._seeds[i] >= 0 else None,
             total_reward=float(self._returns[i]),
             length=int(self._lengths[i]),
             terminated=bool(self._backend.terminated[i]),
             success=self._backend.success(i),
         )
 
-    def _begin(self, indices: Sequence[int]) -> None:
-        """Start the next episode of some envs."""
+    def _begin(self, indices: Sequence[int], seeded: bool = False) -> None:
+        """Start the next episode of some envs, from a seed of its own if the backend can do that cheaply."""
+        seeded = seeded or self._backend.reseeds
         seeds = []
         for i in indices:
             episode = int(self._episodes[i]) + 1
-            seed = episode_seed(self.seed, i, episode)
+            seed = episode_seed(self.seed, i, episode) if seeded else -1
             self._episodes[i], self._seeds[i] = episode, seed
             self._returns[i] = 0.0
             self._lengths[i] = 0
@@ -166,6 +171,8 @@ class VectorEnv:
         """What `load_state_dict` can promise for the state as it is now, and why."""
         if isinstance(self._backend, NativeBackend):
             return "exact", "the state of the native envs is saved"
+        if not self._backend.replays:
+            return "episode", _NO_STATE
         longest = int(self._lengths.max())
         direct = int((self._lengths > snapshot.DIRECT_STEPS).sum()) if self._backend.direct else 0
         restarts = self._backend.restarts
@@ -191,6 +198,8 @@ class VectorEnv:
         }
         if isinstance(self._backend, NativeBackend):
             return {**state, "native": self._backend.state_dict()}
+        if not self._backend.replays:
+            return state
         direct = snapshot.capture_long(self._backend, self._hash, self._lengths)
         replayed = [int(length) for i, length in enumerate(self._lengths) if str(i) not in direct]
         state["direct"] = direct
@@ -206,7 +215,7 @@ class VectorEnv:
         episodes = np.asarray(state["episodes"], dtype=np.int64)
         if len(episodes) != self.num_envs:
             self._episodes.fill(int(episodes.max()))
-            self._begin(range(self.num_envs))
+            self._begin(range(self.num_envs), seeded=True)
             return "episode", f"saved with {len(episodes)} envs, restored with {self.num_envs}"
         self._episodes[:] = episodes
         self._started = bool(episodes[0] >= 0)
@@ -217,7 +226,7 @@ class VectorEnv:
         self._free_steps = 0
         failed = self._restore_envs(state)
         if failed:
-            self._begin(sorted(failed))
+            self._begin(sorted(failed), seeded=True)
             first = min(failed)
             return (
                 "episode",
@@ -229,10 +238,12 @@ class VectorEnv:
 
     def _restore_envs(self, state: Mapping[str, Any]) -> dict[int, str]:
         """Bring the backend back to the saved state; returns the envs where that failed, and why."""
-        is_native = isinstance(self._backend, NativeBackend)
-        if is_native != (state["backend"] == NativeBackend.name):
+        is_native, replays = isinstance(self._backend, NativeBackend), self._backend.replays
+        if is_native != (state["backend"] == NativeBackend.name) or replays != ("actions" in state):
             reason = f"saved by the {state['backend']} backend, restored with {self.backend}"
             return dict.fromkeys(range(self.num_envs), reason)
+        if not (is_native or replays):
+            return dict.fromkeys(range(self.num_envs), _NO_STATE)
         if isinstance(self._backend, NativeBackend):
             self._backend.load_state_dict(state["native"])
             self._returns[:] = state["returns"]

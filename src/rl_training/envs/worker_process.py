@@ -36,6 +36,7 @@ class SharedArrays:
             "terminated": ((), np.bool_),
             "truncated": ((), np.bool_),
             "success": ((), np.float32),
+            "life_lost": ((), np.bool_),
         }
         self._obs_keys = list(leaf_spaces(spec.observation_space))
         for key, space in leaf_spaces(spec.observation_space).items():
@@ -137,6 +138,7 @@ class _Worker:
         self._rewards = shared.array("rewards")
         self._terminated, self._truncated = shared.array("terminated"), shared.array("truncated")
         self._success = shared.array("success")
+        self._life_lost = shared.array("life_lost") if hasattr(self.env, "life_lost") else None
 
     def answer(self, command: str, payload: Any) -> Any:
         """Do as told; only frames and states travel through the pipe."""
@@ -146,6 +148,8 @@ class _Worker:
             obs, self._rewards[i], self._terminated[i], self._truncated[i], info = self._step(action)
             self._success[i] = info.get(IS_SUCCESS, np.nan)
             self._store(obs)
+            if self._life_lost is not None:
+                self._life_lost[i] = self.env.life_lost  # type: ignore[attr-defined]
         elif command == "reset":
             self._store(self._reset(seed=payload)[0])
         elif command == "render":

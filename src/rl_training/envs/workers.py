@@ -40,9 +40,16 @@ class AsyncBackend:
 
     name: ClassVar[str] = "async"
     replays: ClassVar[bool] = True
+    reseeds: ClassVar[bool] = True
 
     def __init__(
-        self, env_fns: Sequence[EnvFn], spec: Spec, env_id: str, timeout: float, max_restarts: int = 0
+        self,
+        env_fns: Sequence[EnvFn],
+        spec: Spec,
+        env_id: str,
+        timeout: float,
+        max_restarts: int = 0,
+        episodic_life: bool = False,
     ) -> None:
         self.env_id, self.timeout = env_id, timeout
         self.max_restarts, self.restarts = max_restarts, 0
@@ -57,6 +64,7 @@ class AsyncBackend:
         self.terminated, self.truncated = self._shared.array("terminated"), self._shared.array("truncated")
         self._success = self._shared.array("success")
         self._judge: Env | None = None
+        self.life_lost = self._shared.array("life_lost") if episodic_life else None
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._waiting = False
@@ -123,6 +131,8 @@ class AsyncBackend:
             self._replace(i, "step", what)
             self.rewards[i], self.terminated[i], self.truncated[i] = 0.0, False, True
             self._success[i] = np.nan
+            if self.life_lost is not None:
+                self.life_lost[i] = False
             for rows, last in zip(arrays(self.obs), self._last_obs, strict=True):
                 rows[i] = last[i]
 

@@ -114,8 +114,10 @@ class TrainConfig:
     """Where the run directory is created."""
     device: DeviceName = "auto"
     """auto, cpu, cuda or cuda:N."""
-    threads: PositiveInt = 1
-    """CPU threads for torch; one is fastest for small networks."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision in which image encoders compute; heads, losses and optimisers always use fp32."""
+    threads: NonNegativeInt = 1
+    """CPU threads for torch; one is fastest for small networks, 0 (one a core) for image encoders."""
     deterministic: Bool | Literal["auto"] = "auto"
     """Only bit-reproducible kernels; auto: on the CPU yes, on a GPU no."""
     on_nan: Literal["raise", "skip-update"] = "raise"
@@ -141,7 +143,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hyperparams", _hyperparams(registry.algorithm(self.algo), self.hyperparams))
-        problems = self.hyperparams.problems(self.num_envs)
+        problems = self.hyperparams.problems(self.num_envs) + self.env.problems(self.env_id)
         for name in ("target_return", "patience"):
             if getattr(self.stopping, name) is not None and not self.evaluation.every_steps:
                 problems.append(f"stopping.{name}: needs evaluations, but evaluation.every_steps is 0")

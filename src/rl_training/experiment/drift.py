@@ -27,13 +27,14 @@ HARMLESS = (
     "on_nan",  # differs only where the run would have ended
     "env.worker_timeout",
     "env.max_worker_restarts",
+    "env.atari.threads",
     "evaluation",  # has envs and seeds of its own
     "hyperparams.buffer_storage",  # the same numbers, elsewhere
     "checkpoint",  # saving is a pure observer
     "logging",
     "stopping",  # says when a run ends, not what it learns until then
 )
-NUMERIC = ("device", "threads", "deterministic")
+NUMERIC = ("device", "precision", "threads", "deterministic")
 _REPLAYED = ("auto", "sync", "async")
 """Backends that step the same envs and put them back the same way."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from rl_training.errors import UnknownNameError
 from rl_training.experiment import yaml
@@ -15,7 +16,7 @@ def preset_names() -> list[str]:
     return sorted(
         f"{folder.name}/{file.name.removesuffix('.yaml')}"
         for folder in root.iterdir()
-        if folder.is_dir()
+        if folder.is_dir() and not folder.name.startswith("_")  # those are parts that presets include
         for file in folder.iterdir()
         if file.name.endswith(".yaml")
     )
@@ -32,4 +33,19 @@ def load_preset(name: str) -> yaml.Document:
     names = preset_names()
     if name not in names:
         raise UnknownNameError("preset", name, names, "`axiomrl list presets` shows all of them.")
-    return yaml.load_text(_text(name), f"preset {name}")
+    document = yaml.load_text(_text(name), f"preset {name}")
+    return yaml.Document(document.source, _with_included(document.data), document.lines)
+
+
+def _with_included(data: dict[str, Any]) -> dict[str, Any]:
+    """What presets have in common stands in a file that they `include`; their own values win."""
+    if "include" not in data:
+        return data
+    own = {key: value for key, value in data.items() if key != "include"}
+    part = str(data["include"])
+    return _merged(_with_included(yaml.load_text(_text(part), f"preset part {part}").data), own)
+
+
+def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    sections = {k: _merged(base[k], v) for k, v in own.items() if isinstance(v, dict) and k in base}
+    return {**base, **own, **sections}

@@ -12,6 +12,7 @@ from rl_training.policies.encoder_registry import register_encoder
 from rl_training.policies.images import Image, ImageLayout
 
 __all__ = [
+    "ConvEncoder",
     "DictEncoder",
     "Encoder",
     "FlatEncoder",
@@ -59,7 +60,23 @@ class OneHotEncoder(Encoder):
         return (x.reshape(x.shape[0], -1).index_select(1, self.columns) == self.categories).float()
 
 
-class NatureCNN(Encoder):
+class ConvEncoder(Encoder):
+    """Convolutions over an image in channels-last memory, then a dense layer, both in `precision`."""
+
+    planes: Image
+    convs: nn.Sequential
+    dense: nn.Linear
+    precision: torch.dtype = torch.float32
+
+    def forward(self, obs: Tensor) -> Tensor:
+        planes = self.planes(obs)
+        if self.precision is torch.float32:
+            return torch.relu(self.dense(self.convs(planes).flatten(1)))
+        with torch.autocast(planes.device.type, self.precision):
+            return torch.relu(self.dense(self.convs(planes).flatten(1))).float()
+
+
+class NatureCNN(ConvEncoder):
     """Three convolutions and a dense layer (Mnih et al., 2015)."""
 
     min_size = 36
@@ -84,9 +101,6 @@ class NatureCNN(Encoder):
         self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
         self.out_dim = out_dim
 
-    def forward(self, obs: Tensor) -> Tensor:
-        return torch.relu(self.dense(self.convs(self.planes(obs)).flatten(1)))
-
 
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions around a skip connection."""
@@ -101,7 +115,7 @@ class ResidualBlock(nn.Module):
         return out
 
 
-class ImpalaCNN(Encoder):
+class ImpalaCNN(ConvEncoder):
     """Three residual stages that halve the picture, and a dense layer (Espeholt et al., 2018)."""
 
     def __init__(
@@ -125,9 +139,6 @@ class ImpalaCNN(Encoder):
         self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
         self.out_dim = out_dim
 
-    def forward(self, obs: Tensor) -> Tensor:
-        return torch.relu(self.dense(self.convs(self.planes(obs)).flatten(1)))
-
 
 class DictEncoder(Encoder):
     """One encoder for each key of a flat Dict, their features side by side."""
@@ -145,3 +156,10 @@ class DictEncoder(Encoder):
 def _flat_size(convs: nn.Sequential, layout: ImageLayout) -> int:
     with torch.no_grad():
         return int(convs(torch.zeros(1, layout.channels, layout.height, layout.width)).numel())
+
+
+def set_precision(module: nn.Module, precision: torch.dtype) -> None:
+    """Let the image encoders inside compute in `precision`; heads, losses and optimisers stay in fp32."""
+    for part in module.modules():
+        if isinstance(part, ConvEncoder):
+            part.precision = precision

@@ -25,6 +25,11 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def available_threads() -> int:
+    """How many threads this process may run at the same time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def torch_settings(device: torch.device, *, threads: int, deterministic: bool | str) -> Iterator[None]:
     """Use this many threads and, if asked for, deterministic kernels only; put everything back afterwards."""
