@@ -20,7 +20,7 @@ class ImageLayout:
 
 
 class Image(nn.Module):
-    """An image in any layout as float planes `[batch, channels, height, width]` in channels-last memory, times `scale`."""
+    """An image in any layout as float planes `[batch, channels, height, width]`, times `scale`."""
 
     def __init__(self, layout: ImageLayout, scale: float = 1.0) -> None:
         super().__init__()

@@ -16,14 +16,16 @@ from rl_training.policies.build import build_actor_critic, build_encoder
 from rl_training.policies.config import NetworkConfig
 from rl_training.policies.encoder_registry import find_encoder
 from rl_training.policies.encoders import (
+    ConvEncoder,
     DictEncoder,
     FlatEncoder,
     ImpalaCNN,
     NatureCNN,
     OneHotEncoder,
     register_encoder,
+    set_precision,
 )
-from rl_training.policies.images import image_layout
+from rl_training.policies.images import Image, image_layout
 from rl_training.policies.obs import to_tensor
 from rl_training.types import Spec
 
@@ -270,3 +272,30 @@ def test_custom_encoder_without_out_dim_is_explained() -> None:
 def test_network_config_does_not_import_torch() -> None:
     code = "import sys, rl_training.policies.config as c; c.NetworkConfig(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("encoder", [NatureCNN, ImpalaCNN])
+def test_bf16_encoders_agree_with_fp32_up_to_rounding(encoder: type[ConvEncoder]) -> None:
+    torch.manual_seed(0)
+    net = encoder(image_layout((4, 84, 84)), scale=1 / 255)
+    frames = torch.randint(0, 256, (8, 4, 84, 84), dtype=torch.uint8)
+
+    def features_and_gradient() -> tuple[torch.Tensor, torch.Tensor]:
+        net.zero_grad()
+        features = net(frames)
+        features.square().sum().backward()
+        assert net.dense.weight.grad is not None
+        return features.detach(), net.dense.weight.grad.clone()
+
+    exact = features_and_gradient()
+    set_precision(net, torch.bfloat16)
+    for rough, reference in zip(features_and_gradient(), exact, strict=True):
+        assert rough.dtype == torch.float32
+        error = (rough - reference).norm() / reference.norm()
+        assert 1e-5 < error < 0.02  # bfloat16 keeps 8 bits; no error at all would mean it was not used
+
+
+def test_planes_lie_in_channels_last_memory_whatever_the_layout() -> None:
+    for shape in ((4, 84, 84), (84, 84, 3), (84, 84)):
+        planes = Image(image_layout(shape), 1 / 255)(torch.zeros((2, *shape), dtype=torch.uint8))
+        assert planes.is_contiguous(memory_format=torch.channels_last)
