@@ -48,6 +48,7 @@ Float = Annotated[float, BeforeValidator(_real_number), Field(allow_inf_nan=Fals
 PositiveFloat = Annotated[Float, Field(gt=0)]
 NonNegativeFloat = Annotated[Float, Field(ge=0)]
 Fraction = Annotated[Float, Field(ge=0, le=1)]
+ProperFraction = Annotated[Float, Field(gt=0, lt=1)]
 Bool = Annotated[bool, BeforeValidator(_truth_value)]
 ScheduleKind = Literal["constant", "linear", "cosine"]
 

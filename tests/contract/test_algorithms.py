@@ -37,13 +37,15 @@ TIMING = {"elapsed_s", "steps_per_second"}
 
 
 def settings(algo: str, env_id: str, output_dir: Path, **more: Any) -> dict[str, Any]:
+    entry = registry.algorithm(algo)
+    hyperparams = {**SMALL[entry.family], **OWN.get(algo, {})}
     base = {
         "algo": algo,
         "env_id": env_id,
         "num_envs": 2,
         "total_timesteps": 128,
         "output_dir": str(output_dir),
-        "hyperparams": {**SMALL[registry.algorithm(algo).family], **OWN.get(algo, {})},
+        "hyperparams": {key: value for key, value in hyperparams.items() if key not in entry.fixed},
         "evaluation": {"every_steps": 64, "episodes": 2, "num_envs": 2},
         "checkpoint": {"every_steps": 32},
         "logging": {"every_steps": 32, "tensorboard": False},

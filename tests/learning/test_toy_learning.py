@@ -42,6 +42,17 @@ BUDGETS: dict[str, dict[str, Any]] = {
     },
 }
 OWN: dict[str, dict[str, Any]] = {
+    "a2c": {
+        "num_steps": 4,
+        "learning_rate": 8e-3,
+        "learning_rate_schedule": "linear",
+        "ent_coef": 0.05,
+        "ent_coef_schedule": "linear",
+    },
+    "a2c on axiom/DictObs-v0": {"learning_rate": 6e-3, "rmsprop_alpha": 0.95},
+    "trpo": {"target_kl": 0.1, "update_epochs": 5, "cg_steps": 4},
+    "trpo on axiom/DictObs-v0": {"update_epochs": 1, "num_minibatches": 1, "cg_steps": 2},
+    "trpo on axiom/Image-v0": {"update_epochs": 1, "num_minibatches": 1, "cg_steps": 2},
     "sac": {"temperature": 0.05},
     "tqc": {"temperature": 0.05},
     "crossq": {"temperature": 0.05, "policy_delay": 1},
@@ -70,7 +81,9 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize(("algo", "env_id", "threshold"), cases())
 def test_learns_a_task_of_known_optimum(algo: str, env_id: str, threshold: float, tmp_path: Path) -> None:
-    budget = BUDGETS[registry.algorithm(algo).family]
+    entry = registry.algorithm(algo)
+    budget = BUDGETS[entry.family]
+    hyperparams = {**budget["hyperparams"], **OWN.get(algo, {}), **OWN.get(f"{algo} on {env_id}", {})}
     config = {
         "algo": algo,
         "env_id": env_id,
@@ -78,10 +91,10 @@ def test_learns_a_task_of_known_optimum(algo: str, env_id: str, threshold: float
         "evaluation": {"every_steps": 0},
         "logging": {"tensorboard": False},
         **budget,
-        "hyperparams": {**budget["hyperparams"], **OWN.get(algo, {})},
+        "hyperparams": {key: value for key, value in hyperparams.items() if key not in entry.fixed},
         "network": {"hidden": (64, 64)} if env_id == "axiom/IdentityBox-v0" else {},
     }
-    agent = registry.algorithm(algo).cls(config)
+    agent = entry.cls(config)
     before = agent.evaluate(num_episodes=20, deterministic=False)["return_mean"]
     after = agent.learn().evaluate(num_episodes=20)["return_mean"]
     assert before < threshold <= after, f"{before} before, {after} after, {threshold} needed"

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rl_training.algorithms.a2c import A2C as A2C
     from rl_training.algorithms.dqn import DQN as DQN
     from rl_training.algorithms.ppo import PPO as PPO
     from rl_training.algorithms.sac import SAC as SAC
     from rl_training.algorithms.td3 import DDPG as DDPG
     from rl_training.algorithms.td3 import TD3 as TD3
+    from rl_training.algorithms.trpo import TRPO as TRPO
 
 
 def __getattr__(name: str) -> Any:

@@ -267,6 +267,10 @@ class OnPolicyAlgorithm(Algorithm):
     @abstractmethod
     def update(self, batch: Batch) -> UpdateResult: ...
 
+    def before_epochs(self, rollout: RolloutBatch) -> UpdateResult | None:
+        """Called once with the whole rollout, before the passes over its minibatches; may look at values."""
+        return None
+
     @staticmethod
     def _rollout(batch: Batch) -> RolloutBatch:
         if not isinstance(batch, RolloutBatch):

@@ -167,6 +167,10 @@ class RolloutBuffer:
             self.advantages.copy_(gae(*inputs, gamma, gae_lambda))
         torch.add(self.advantages, self.values, out=self.returns)
 
+    def whole(self) -> RolloutBatch:
+        """All of the rollout as one flat batch in the order of time, without a copy."""
+        return next(self._split(1, lambda x: x.flatten(0, 1), dim=0))
+
     def minibatches(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
         """One epoch of shuffled flat minibatches `[batch, …]`, every transition exactly once."""
         self._check_split(num_minibatches, self.num_steps * self.num_envs, "transitions")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from torch import Generator, Tensor, nn
@@ -82,9 +84,21 @@ class ActorCritic(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of `actions`, entropies and values, with gradients."""
         dist, values = self._forward(obs)
-        if self._multi_axis:
-            actions = actions.flatten(1)
-        return dist.log_prob(actions), dist.entropy(), values
+        return dist.log_prob(self.flat_actions(actions)), dist.entropy(), values
+
+    def distribution(self, obs: TensorObs) -> Distribution:
+        """The distribution over actions alone, with gradients; it speaks of `flat_actions`."""
+        inputs, mask = self._inputs(obs)
+        dist: Distribution = self.policy_head(self.core(self.encoder(inputs)), mask)
+        return dist
+
+    def flat_actions(self, actions: Tensor) -> Tensor:
+        """Actions with their components on one axis, as distributions see them."""
+        return actions.flatten(1) if self._multi_axis else actions
+
+    def actor_parameters(self) -> Iterator[nn.Parameter]:
+        """What the distribution over actions depends on; all other parameters are the critic's own."""
+        return chain(self.encoder.parameters(), self.core.parameters(), self.policy_head.parameters())
 
     def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:
         """State values alone."""

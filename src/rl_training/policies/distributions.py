@@ -7,8 +7,8 @@ All of them take a leading batch axis and sum over the components of an action: 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Protocol, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,18 @@ class Distribution(Protocol):
 
     def entropy(self) -> Tensor:
         """Entropy of each row."""
+
+    def kl(self, other: Self) -> Tensor:
+        """KL divergence of `other`, a distribution of the same kind, from this one, in each row."""
+
+
+DistributionT = TypeVar("DistributionT", bound=Distribution)
+
+
+def frozen(dist: DistributionT) -> DistributionT:
+    """A copy without gradients that no later change of the policy reaches; parameters may be part of it."""
+    parts = {f.name: getattr(dist, f.name).detach().clone() for f in fields(dist)}  # type: ignore[arg-type]
+    return type(dist)(**parts)
 
 
 def mask_logits(logits: Tensor, mask: Tensor | None) -> Tensor:
@@ -69,6 +81,9 @@ class Categorical:
     def entropy(self) -> Tensor:
         return -(self.logprobs.exp() * self.logprobs).sum(dim=-1)
 
+    def kl(self, other: Categorical) -> Tensor:
+        return (self.logprobs.exp() * (self.logprobs - other.logprobs)).sum(dim=-1)
+
 
 @dataclass(frozen=True, slots=True)
 class MultiCategorical:
@@ -92,6 +107,9 @@ class MultiCategorical:
     def entropy(self) -> Tensor:
         return Categorical(self.logprobs).entropy().sum(dim=-1)
 
+    def kl(self, other: MultiCategorical) -> Tensor:
+        return Categorical(self.logprobs).kl(Categorical(other.logprobs)).sum(dim=-1)
+
 
 @dataclass(frozen=True, slots=True)
 class Bernoulli:
@@ -111,6 +129,10 @@ class Bernoulli:
 
     def entropy(self) -> Tensor:
         return (F.softplus(self.logits) - self.logits * torch.sigmoid(self.logits)).sum(dim=-1)
+
+    def kl(self, other: Bernoulli) -> Tensor:
+        surplus = torch.sigmoid(self.logits) * (self.logits - other.logits)
+        return (surplus + F.softplus(other.logits) - F.softplus(self.logits)).sum(dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +155,11 @@ class DiagonalGaussian:
 
     def entropy(self) -> Tensor:
         return (self.log_std + (0.5 + _HALF_LOG_2PI)).expand_as(self.mean).sum(dim=-1)
+
+    def kl(self, other: DiagonalGaussian) -> Tensor:
+        shift = (self.mean - other.mean) * (-other.log_std).exp()
+        log_ratio = self.log_std - other.log_std
+        return (0.5 * (torch.expm1(2.0 * log_ratio) + shift.square()) - log_ratio).sum(dim=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +191,10 @@ class SquashedGaussian:
         weights = (-0.5 * z.square() - _HALF_LOG_2PI).exp() * (12.0 / 32)
         u = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * z
         return self._normal().entropy() + (_log_slope_of_tanh(u) * weights).sum(dim=(-2, -1))
+
+    def kl(self, other: SquashedGaussian) -> Tensor:
+        """That of the normals: squashing both in the same way changes nothing."""
+        return self._normal().kl(other._normal())
 
     def _normal(self) -> DiagonalGaussian:
         return DiagonalGaussian(self.mean, self.log_std)
@@ -209,6 +240,9 @@ class StateDependentGaussian:
 
     def entropy(self) -> Tensor:
         return self._marginal().entropy()
+
+    def kl(self, other: StateDependentGaussian) -> Tensor:
+        return self._marginal().kl(other._marginal())
 
     def _marginal(self) -> DiagonalGaussian:
         variance = (self.features.square() @ self.std.square()).float() + 1e-6  # φ may be 0

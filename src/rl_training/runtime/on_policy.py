@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from rl_training.algorithms.base import OnPolicyHyperparams
+from rl_training.algorithms.base import OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.data.layout import rollout_layout
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
@@ -16,6 +16,7 @@ class OnPolicyTrainer(Trainer):
     """Collects a rollout with the current policy, learns from it for some epochs, throws it away."""
 
     family = "on-policy"
+    algorithm: OnPolicyAlgorithm
 
     def build(self) -> None:
         """Preallocate the rollout."""
@@ -37,7 +38,8 @@ class OnPolicyTrainer(Trainer):
 
         begin = perf_counter()
         buffer.compute_returns_and_advantages(last_values, hp.gamma, hp.gae_lambda)
-        results: list[UpdateResult] = []
+        first = self.algorithm.before_epochs(buffer.whole())
+        results: list[UpdateResult] = [] if first is None else [first]
         for _ in range(hp.update_epochs):
             minibatches = buffer.minibatches(hp.num_minibatches, self.shuffling)
             results.extend(self.algorithm.update(batch) for batch in minibatches)

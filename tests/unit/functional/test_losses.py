@@ -1,4 +1,4 @@
-"""PPO's loss against numbers worked out by hand, and its gradient against the loss as the paper writes it."""
+"""PPO's and A2C's losses against numbers worked out by hand, and PPO's gradient against the paper's form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rl_training.functional.losses import ppo_loss
+from rl_training.functional.losses import a2c_loss, ppo_loss, standardized
 
 
 def by_hand() -> dict[str, Tensor]:
@@ -117,3 +117,23 @@ def test_equals_the_loss_as_the_paper_writes_it(
     as_in_the_paper(theirs, clip, ent, vf).backward()
     for name in learned:
         torch.testing.assert_close(ours[name].grad, theirs[name].grad)
+
+
+def test_a2c_loss_by_hand() -> None:
+    minibatch = {
+        "logprobs": torch.tensor([-1.0, -0.5]),
+        "advantages": torch.tensor([2.0, -4.0]),
+        "returns": torch.tensor([1.0, 3.0]),
+        "new_values": torch.tensor([0.0, 1.0]),
+        "entropy": torch.tensor([0.5, 0.7]),
+    }
+    out = a2c_loss(minibatch, 0.1, 0.5)
+    assert out["policy_loss"].item() == pytest.approx(0.0)  # -(2·-1 + -4·-0.5) / 2
+    assert out["value_loss"].item() == pytest.approx(1.25)  # ½ · (1 + 4) / 2
+    assert out["entropy_loss"].item() == pytest.approx(0.6)
+    assert out["loss"].item() == pytest.approx(0.5 * 1.25 - 0.1 * 0.6)
+
+
+def test_standardized_by_hand() -> None:
+    # mean 3, deviation √((4 + 0 + 4) / 2) = 2
+    assert standardized(torch.tensor([1.0, 3.0, 5.0])).tolist() == pytest.approx([-1.0, 0.0, 1.0])

@@ -15,6 +15,7 @@ from rl_training.policies.distributions import (
     MultiCategorical,
     SquashedGaussian,
     StateDependentGaussian,
+    frozen,
     mask_logits,
 )
 from rl_training.policies.heads import MultiCategoricalHead
@@ -207,3 +208,44 @@ def test_state_dependent_noise_is_linear_in_the_features() -> None:
     noise = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]])
     dist = StateDependentGaussian(torch.zeros(1, 2), torch.tensor([[2.0, 1.0]]), torch.full((2, 2), 0.5))
     assert dist.sample_from(noise).tolist() == [[2.5, 1.5]]
+
+
+def test_kl_matches_oracle() -> None:
+    other = torch.tensor([[1.0, 0.0, 0.0, -0.5], [0.0, -1.0, 2.0, 1.0]])
+    p, q = Categorical.from_logits(LOGITS), Categorical.from_logits(other)
+    expected = oracle.kl_divergence(oracle.Categorical(logits=LOGITS), oracle.Categorical(logits=other))
+    torch.testing.assert_close(p.kl(q), expected)
+    torch.testing.assert_close(MultiCategorical(p.logprobs[None]).kl(MultiCategorical(q.logprobs[None])),
+                               expected.sum()[None])  # fmt: skip
+    expected = oracle.kl_divergence(oracle.Bernoulli(logits=LOGITS), oracle.Bernoulli(logits=other))
+    torch.testing.assert_close(Bernoulli(LOGITS).kl(Bernoulli(other)), expected.sum(-1))
+
+    log_stds = torch.tensor([-1.0, 0.3, 0.0, 0.1]), torch.tensor([0.5, -0.2, 0.0, 0.7])
+    expected = oracle.kl_divergence(
+        oracle.Normal(LOGITS, log_stds[0].exp()), oracle.Normal(other, log_stds[1].exp())
+    ).sum(-1)
+    for kind in (DiagonalGaussian, SquashedGaussian):
+        torch.testing.assert_close(kind(LOGITS, log_stds[0]).kl(kind(other, log_stds[1])), expected)
+
+
+def test_kl_of_masked_and_of_state_dependent_distributions() -> None:
+    mask = torch.tensor([0, 1, 1, 0])
+    p, q = (Categorical.from_logits(mask_logits(x, mask)) for x in (LOGITS, LOGITS.flip(-1)))
+    allowed = [oracle.Categorical(logits=x[:, 1:3]) for x in (LOGITS, LOGITS.flip(-1))]
+    torch.testing.assert_close(p.kl(q), oracle.kl_divergence(*allowed))
+
+    features = torch.tensor([[1.0, 2.0]])
+    narrow, wide = (StateDependentGaussian(torch.zeros(1, 1), features, s * torch.ones(2, 1)) for s in (1, 2))
+    expected = oracle.kl_divergence(oracle.Normal(0.0, math.sqrt(5)), oracle.Normal(0.0, math.sqrt(20)))
+    torch.testing.assert_close(narrow.kl(wide), expected[None], rtol=1e-5, atol=1e-6)
+
+
+def test_a_frozen_distribution_stays_when_the_parameters_it_was_made_of_move() -> None:
+    log_std = torch.nn.Parameter(torch.zeros(4))
+    now = DiagonalGaussian(LOGITS, log_std)
+    old = frozen(now)
+    with torch.no_grad():
+        log_std.fill_(1.0)
+    assert old.log_std.tolist() == [0.0] * 4
+    assert not old.log_std.requires_grad
+    assert (old.kl(now) > 0).all()
