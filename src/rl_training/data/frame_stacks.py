@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -100,8 +100,8 @@ class FrameHistory:
 
     def older(self, columns: Array, frame: int) -> Obs:
         """One of the older frames of some envs, with no other entries of the observation."""
-        frames = {key: current[columns, frame] for key, current in self._current.items()}
-        return frames.get("", frames)
+        frames: dict[str, Array] = {key: now[columns, frame] for key, now in self._current.items()}
+        return frames.pop("") if "" in frames else frames
 
     def newest(self, obs: Obs) -> Obs:
         """An observation with its stacks reduced to what a slot stores."""
@@ -109,7 +109,7 @@ class FrameHistory:
         return {**obs, **newest} if isinstance(obs, dict) else newest[""]
 
     def _split(self, obs: Obs) -> dict[str, Array]:
-        given = obs if isinstance(obs, dict) else {"": cast(Array, obs)}
+        given = obs if isinstance(obs, dict) else {"": obs}
         return {
             key: stack.split(np.asarray(given[key], self._current[key].dtype))
             for key, stack in self.stacks.items()
@@ -119,4 +119,5 @@ class FrameHistory:
 def _all(same: Iterable[Array]) -> Array:
     """Rows in which everything is true, in all of the arrays."""
     rows = [part.all(axis=tuple(range(1, part.ndim))) for part in same]
-    return np.logical_and.reduce(rows)
+    both: Array = np.logical_and.reduce(rows)
+    return both

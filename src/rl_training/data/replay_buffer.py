@@ -329,7 +329,7 @@ def _by_key(value: Any) -> dict[str, Any]:
 
 def _rows(rows: Tensor, index: Tensor) -> Tensor:
     """`rows[index]`, copied row by row and not number by number."""
-    return rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+    return rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
 
 
 def _host(obs: TensorObs) -> Obs:

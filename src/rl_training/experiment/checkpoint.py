@@ -21,6 +21,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
+from safetensors.torch import load_file as map_tensors
 from safetensors.torch import save as save_tensors
 
 from rl_training.errors import CheckpointError, SaveError
@@ -48,6 +49,7 @@ from rl_training.experiment.manifest import (
     read_files,
     read_manifest,
     render_manifest,
+    segments_of,
     verify_checkpoint,
     verify_file,
 )
@@ -127,12 +129,14 @@ def write_checkpoint(
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; any damage is an error that names the file."""
     manifest = read_manifest(path)
-    files = read_files(path, manifest)
+    # Segments are mapped, not read: a replay buffer on disk may be larger than memory.
+    segments = segments_of(manifest)
+    files = read_files(path, manifest, left_out=segments)
     document = yaml.load_text(files[CONFIG].decode("utf-8", "replace"), str(path / CONFIG))
     try:
         raw = Raw(
             state=json.loads(files[STATE]),
-            tensors=_tensors_by_component(files),
+            tensors=_tensors_by_component(path, files, segments),
             config=document.data,
             spec=json.loads(files[SPEC]),
         )
@@ -209,11 +213,15 @@ def _write_segments(
     return entries
 
 
-def _tensors_by_component(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+def _tensors_by_component(
+    path: Path, files: Mapping[str, bytes], segments: Collection[str]
+) -> dict[str, dict[str, Any]]:
     tensors: dict[str, dict[str, Any]] = {}
     for name, data in files.items():
         if name.endswith(TENSORS):
             tensors.setdefault(component_of(name), {}).update(load_tensors(data))
+    for name in segments:
+        tensors.setdefault(component_of(name), {}).update(map_tensors(path / name))
     return tensors
 
 

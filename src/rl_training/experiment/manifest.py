@@ -77,7 +77,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def verify_checkpoint(path: Path, known: Collection[str] = ()) -> None:
     """Read every file of a checkpoint that is not `known` to be good, and compare it with the manifest."""
-    for name, entry in _sized_files(path, read_manifest(path)).items():
+    manifest = read_manifest(path)
+    for name, entry in _sized_files(path, manifest, segments_of(manifest)).items():
         if name not in known:
             verify_file(path / name, entry)
 
@@ -99,16 +100,23 @@ def verify_file(file: Path, entry: Mapping[str, Any], *, from_disk: bool = False
 def looks_whole(path: Path) -> bool:
     """Is its manifest sound and every file there in full? Contents are not read."""
     try:
-        _sized_files(path, read_manifest(path))
+        manifest = read_manifest(path)
+        _sized_files(path, manifest, segments_of(manifest))
     except CheckpointError:
         return False
     return True
 
 
-def read_files(path: Path, manifest: Mapping[str, Any]) -> dict[str, bytes]:
-    """The contents of a checkpoint's files, each of them what the manifest says."""
+def read_files(path: Path, manifest: Mapping[str, Any], left_out: Collection[str] = ()) -> dict[str, bytes]:
+    """The contents of a checkpoint's files, each of them what the manifest says.
+
+    Those `left_out` are verified, but need not fit into memory.
+    """
     files: dict[str, bytes] = {}
-    for name, entry in _sized_files(path, manifest).items():
+    for name, entry in _sized_files(path, manifest, left_out).items():
+        if name in left_out:
+            verify_file(path / name, entry)
+            continue
         try:
             files[name] = (path / name).read_bytes()
         except OSError as error:
@@ -124,10 +132,20 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _sized_files(path: Path, manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The manifest's entries, once every file has the size it says and all of them fit into memory."""
+def segments_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The files that are parts of a large state."""
+    return [
+        name for name, entry in manifest["files"].items() if isinstance(entry, dict) and "version" in entry
+    ]
+
+
+def _sized_files(
+    path: Path, manifest: Mapping[str, Any], left_out: Collection[str] = ()
+) -> dict[str, Mapping[str, Any]]:
+    """The manifest's entries, once every file has the size it says and those not left out fit into memory."""
     files: dict[str, Mapping[str, Any]] = manifest["files"]
-    total = sum(_checked_size(path / name, entry) for name, entry in files.items())
+    sizes = {name: _checked_size(path / name, entry) for name, entry in files.items()}
+    total = sum(size for name, size in sizes.items() if name not in left_out)
     memory = total_memory()
     if memory is not None and total > memory:
         raise CheckpointError(f"{path}: {total} bytes, more than the {memory} bytes of this machine's memory")

@@ -17,6 +17,7 @@ import torch
 from gymnasium import spaces
 
 import rl_training.experiment.checkpoint as module
+import rl_training.experiment.manifest as manifest_module
 from rl_training import TrainConfig
 from rl_training.errors import AxiomError, CheckpointError, SaveError
 from rl_training.experiment.checkpoint import read_checkpoint, write_checkpoint
@@ -280,3 +281,17 @@ def test_a_linked_segment_that_a_disk_has_damaged_is_noticed_and_written_anew(tm
     verified = {e["verified"] for n, e in read_manifest(previous)["files"].items() if n.startswith("buffer.")}
     assert min(verified) > 1  # none has been taken on trust since the first save
     assert (previous / "buffer.segments-3.safetensors").stat().st_nlink == step  # linked, not written
+
+
+def test_segments_need_not_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = torch.arange(50_000.0)
+    state = {**STATE, "buffer": {"segments": [Segment("1", lambda: {"x": part})]}}
+    write(tmp_path / "c", state)
+    write(tmp_path / "d", {**STATE, "policy": {"w": part}})
+    monkeypatch.setattr(manifest_module, "total_memory", lambda: 20_000)
+    read = read_checkpoint(tmp_path / "c").state["buffer"]["segments"][0]["x"]
+    assert torch.equal(read, part)
+    read += 1  # a map of its own: the file stays as it is
+    assert torch.equal(read_checkpoint(tmp_path / "c").state["buffer"]["segments"][0]["x"], part)
+    with pytest.raises(CheckpointError, match="more than the 20000 bytes of this machine's memory"):
+        read_checkpoint(tmp_path / "d")
