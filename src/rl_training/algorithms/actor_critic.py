@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_training.algorithms.base import Context, OffPolicyAlgorithm, OffPolicyHyperparams
+from rl_training.algorithms.optim import Adam, descend
 from rl_training.policies.actors import Actor
 from rl_training.policies.critics import CriticEnsemble
 from rl_training.policies.exploration import Exploration, GaussianNoise, OrnsteinUhlenbeckNoise
@@ -166,7 +167,7 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
 
     def _adam(self, name: str, parameters: Sequence[Tensor], rate: Tensor) -> torch.optim.Optimizer:
         betas = (self.hyperparams.adam_beta1, 0.999)
-        self.optimizers[name] = torch.optim.Adam(parameters, lr=rate, betas=betas, fused=True)
+        self.optimizers[name] = Adam(parameters, rate, betas=betas)
         return self.optimizers[name]
 
     def update(self, batch: Batch) -> UpdateResult:
@@ -174,14 +175,12 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
         hp, batch = self.hyperparams, self._transitions(batch)
         features = self.encode(batch)
         loss, errors, metrics = self.critic_loss(batch, features)
-        metrics["grad_norm"] = descend_on(
-            loss, self.critic_optimizer, self.critic_parameters, hp.max_grad_norm
-        )
+        metrics["grad_norm"] = descend(loss, self.critic_optimizer, self.critic_parameters, hp.max_grad_norm)
         self.num_updates += 1
         actor_is_due = self.num_updates % hp.policy_delay == 0
         if actor_is_due:
             losses = self.actor_loss(batch, features.now.detach())
-            metrics["actor_grad_norm"] = descend_on(
+            metrics["actor_grad_norm"] = descend(
                 losses.pop("loss"), self.actor_optimizer, self.actor_parameters, hp.max_grad_norm
             )
             metrics.update(losses)
@@ -242,21 +241,3 @@ def build_noise(hp: ActorCriticConfig) -> Exploration | None:
 def beside(features: Tensor, actions: Tensor | None) -> Tensor:
     """What a critic reads: features and, if it is told them, actions."""
     return features if actions is None else torch.cat([features, actions.flatten(1)], dim=1)
-
-
-def descend_on(
-    loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], max_grad_norm: float | None
-) -> Tensor:
-    """A step on `parameters` alone: the backward pass computes no gradient for anything else in the graph.
-
-    As in `descend`, a gradient that is not finite leaves the weights alone; the answer is its norm.
-    """
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward(inputs=list(parameters))  # type: ignore[no-untyped-call]
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = nn.utils.get_total_norm(gradients)
-    if max_grad_norm is not None:
-        nn.utils.clip_grads_with_norm_(parameters, max_grad_norm, norm)
-    optimizer.found_inf = (~norm.isfinite()).to(torch.float32)  # type: ignore[attr-defined]
-    optimizer.step()
-    return norm

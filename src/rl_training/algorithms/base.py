@@ -7,7 +7,7 @@ An algorithm knows nothing of environments, buffers, files or loops. Its lifecyc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -15,12 +15,25 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.optim import Adam, descend, load_optimizer_state, optimizer_state
 from rl_training.functional.schedules import scheduled
 from rl_training.policies.config import NetworkConfig
 from rl_training.policies.encoders import set_precision
 from rl_training.policies.exploration import Exploration
 from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveInt, ScheduleKind, config
 from rl_training.types import Batch, Obs, RolloutBatch, Spec, TransitionBatch, UpdateResult
+
+__all__ = [
+    "Adam",
+    "Algorithm",
+    "Context",
+    "OffPolicyAlgorithm",
+    "OffPolicyHyperparams",
+    "OnPolicyAlgorithm",
+    "OnPolicyHyperparams",
+    "Scheduled",
+    "descend",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,7 @@ class Algorithm(ABC):
         return {
             "policy": dict(self.policy.state_dict()),
             "networks": {name: dict(network.state_dict()) for name, network in self.networks.items()},
-            "optimizers": {name: _optimizer_state(opt) for name, opt in self.optimizers.items()},
+            "optimizers": {name: optimizer_state(opt) for name, opt in self.optimizers.items()},
             "algorithm": {"num_updates": self.num_updates, "generator": self.generator.get_state()},
         }
 
@@ -133,7 +146,7 @@ class Algorithm(ABC):
             self.num_updates = int(state["algorithm"]["num_updates"])
             self.generator.set_state(state["algorithm"]["generator"].cpu())
             for name, optimizer in self.optimizers.items():
-                _load_optimizer_state(optimizer, state["optimizers"][name])
+                load_optimizer_state(optimizer, state["optimizers"][name])
 
     # The public lifecycle. Each method is one late call into the layer that knows runs and environments.
 
@@ -276,41 +289,3 @@ class OnPolicyAlgorithm(Algorithm):
         if not isinstance(batch, RolloutBatch):
             raise TypeError(f"an on-policy update needs a RolloutBatch, got {type(batch).__name__}")
         return batch
-
-
-def descend(
-    loss: Tensor, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], max_grad_norm: float
-) -> Tensor:
-    """One clipped gradient step; a fused optimiser leaves its weights alone when the gradient is not finite.
-
-    The decision is made on the device (`found_inf` is how fused optimisers are told), so nothing is read
-    back. Returns the gradient's norm before clipping, which is where the trainer sees that it happened.
-    """
-    for parameter in parameters:
-        parameter.grad = None
-    loss.backward()  # type: ignore[no-untyped-call]
-    norm = _clip_gradients(parameters, max_grad_norm)
-    optimizer.found_inf = (~norm.isfinite()).to(torch.float32)  # type: ignore[attr-defined]
-    optimizer.step()
-    return norm
-
-
-def _clip_gradients(parameters: Sequence[Tensor], max_norm: float) -> Tensor:
-    """What `torch.nn.utils.clip_grad_norm_` does, which on a CPU goes through the gradients one by one."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
-    return norm
-
-
-def _optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    return {str(index): state for index, state in optimizer.state_dict()["state"].items()}
-
-
-def _load_optimizer_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
-    # Copies: torch would share the saved moments with the optimiser, and training would change them.
-    saved = {int(index): {k: v.clone() for k, v in moments.items()} for index, moments in state.items()}
-    groups = [dict(group) for group in optimizer.param_groups]
-    optimizer.load_state_dict({"state": saved, "param_groups": optimizer.state_dict()["param_groups"]})
-    for group, ours in zip(optimizer.param_groups, groups, strict=True):
-        group.update(ours)  # torch puts copies in their place, which schedules would no longer reach

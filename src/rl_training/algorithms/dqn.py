@@ -7,7 +7,8 @@ import copy
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Context, OffPolicyAlgorithm, OffPolicyHyperparams, descend
+from rl_training.algorithms.base import Context, OffPolicyAlgorithm, OffPolicyHyperparams
+from rl_training.algorithms.optim import Adam, descend
 from rl_training.functional.q_losses import entropy, munchausen_bonus
 from rl_training.policies.build_q import HeadKind, build_q_policy
 from rl_training.policies.distributions import mask_logits
@@ -168,7 +169,7 @@ class DQN(OffPolicyAlgorithm):
         self.parameters: list[Tensor] = list(self.policy.parameters())
         self.target_parameters: list[Tensor] = list(self.target.parameters())
         learning_rate = self.schedule(hp.learning_rate, hp.learning_rate_schedule, "learning_rate")
-        self.optimizer = torch.optim.Adam(self.parameters, lr=learning_rate, eps=hp.adam_eps, fused=True)
+        self.optimizer = Adam(self.parameters, learning_rate, eps=hp.adam_eps)
         self.optimizers["adam"] = self.optimizer
         self.noise = Noise(self.generator) if hp.noisy or hp.head == "iqn" else None
         if not hp.noisy:

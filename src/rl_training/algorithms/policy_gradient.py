@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams, descend
+from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams
+from rl_training.algorithms.optim import descend
 from rl_training.functional.losses import standardized
 from rl_training.policies.build import build_actor_critic
 from rl_training.schema import Bool, NonNegativeFloat, PositiveFloat, ScheduleKind, config

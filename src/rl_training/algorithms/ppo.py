@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from rl_training.algorithms.base import Context
+from rl_training.algorithms.optim import Adam
 from rl_training.algorithms.policy_gradient import PolicyGradient, PolicyGradientHyperparams
 from rl_training.functional.losses import ppo_loss
 from rl_training.registry import register_algorithm
@@ -53,9 +53,9 @@ class PPO(PolicyGradient):
         self.last_kl: Tensor | None = None
         super().build(context)
 
-    def make_optimizer(self, parameters: Sequence[Tensor], learning_rate: Tensor) -> torch.optim.Adam:
+    def make_optimizer(self, parameters: Sequence[Tensor], learning_rate: Tensor) -> Adam:
         """Adam."""
-        return torch.optim.Adam(parameters, lr=learning_rate, eps=self.hyperparams.adam_eps, fused=True)
+        return Adam(parameters, learning_rate, eps=self.hyperparams.adam_eps)
 
     def losses(self, batch: RolloutBatch) -> dict[str, Tensor]:
         """The clipped objective of a minibatch, and what it is made of."""

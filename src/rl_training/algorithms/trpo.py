@@ -6,13 +6,13 @@ outside `update`. The epochs over minibatches, which `update` serves, train the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams, descend
+from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams
+from rl_training.algorithms.optim import Adam, descend
 from rl_training.functional.losses import standardized, value_loss
 from rl_training.functional.trust_region import (
     assign_flat,
@@ -90,7 +90,7 @@ class TRPO(OnPolicyAlgorithm):
         actor = {id(parameter) for parameter in self.actor}
         self.critic = [p for p in self.policy.parameters() if id(p) not in actor]
         learning_rate = self.schedule(hp.learning_rate, hp.learning_rate_schedule, "learning_rate")
-        self.optimizer = torch.optim.Adam(self.critic, lr=learning_rate, eps=hp.adam_eps, fused=True)
+        self.optimizer = Adam(self.critic, learning_rate, eps=hp.adam_eps)
         self.optimizers["adam"] = self.optimizer
 
     def before_epochs(self, rollout: RolloutBatch) -> UpdateResult:
@@ -150,5 +150,5 @@ class TRPO(OnPolicyAlgorithm):
         """One gradient step of the critic on one minibatch."""
         batch = self._rollout(batch)
         loss = value_loss(self.policy.values(batch.obs), batch.returns)
-        grad_norm = descend(loss, self.optimizer, self.critic, math.inf)
+        grad_norm = descend(loss, self.optimizer, self.critic)
         return UpdateResult({"value_loss": loss.detach(), "grad_norm": grad_norm})

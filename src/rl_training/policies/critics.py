@@ -77,7 +77,7 @@ class CriticEnsemble(nn.Module):
             x = self.activation(x)
             if self.batch_norms is not None:
                 x = self.batch_norms[layer + 1](x, training)
-        return torch.baddbmm(biases[-1], x, weights[-1]).float()
+        return self._last(x, weights[-1], biases[-1]).float()
 
     def first(self, x: Tensor) -> Tensor:
         """The first critic's values alone, `[1, batch, out]`: TD3's actor asks no other."""
@@ -88,6 +88,12 @@ class CriticEnsemble(nn.Module):
         for layer in range(len(weights) - 1):
             x = self.activation(torch.addmm(biases[layer][0], x, weights[layer][0]))
         return torch.addmm(biases[-1][0], x, weights[-1][0]).float().unsqueeze(0)
+
+    def _last(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if self.out_dim > 1:
+            return torch.baddbmm(bias, x, weight)
+        # With one output a batched product of matrices takes ten times as long as the products themselves.
+        return torch.linalg.vecdot(x, weight.transpose(1, 2)).unsqueeze(-1) + bias
 
     @torch.no_grad()
     def init_orthogonal(self) -> None:

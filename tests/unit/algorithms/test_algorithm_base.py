@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
-from rl_training.algorithms.base import Context, descend
+from rl_training.algorithms.base import Context
 from rl_training.algorithms.ppo import PPO, PPOConfig
 from rl_training.errors import AxiomError
 from rl_training.functional.schedules import scheduled
@@ -89,14 +88,6 @@ def test_an_update_that_is_not_finite_touches_neither_weights_nor_optimiser(bad:
         assert all(torch.equal(value, moments[index][name]) for name, value in state.items())
     algorithm.update(batch())
     assert any(not torch.equal(before[name], value) for name, value in weights(algorithm).items())
-
-
-def test_gradients_are_clipped_to_the_norm() -> None:
-    parameter = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
-    optimizer = torch.optim.SGD([parameter], lr=1.0, fused=True)
-    norm = descend(0.5 * parameter.square().sum(), optimizer, [parameter], max_grad_norm=1.0)
-    assert norm.item() == pytest.approx(5.0)
-    np.testing.assert_allclose(parameter.detach().numpy(), [2.4, 3.2], rtol=1e-5)
 
 
 def test_weights_depend_on_the_seed_alone() -> None:

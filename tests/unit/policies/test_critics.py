@@ -31,23 +31,27 @@ def separate(ensemble: CriticEnsemble, member: int, layer_norm: bool = False) ->
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_an_ensemble_is_so_many_separate_networks(layer_norm: bool) -> None:
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_an_ensemble_is_so_many_separate_networks(layer_norm: bool, outputs: int) -> None:
     torch.manual_seed(0)
-    ensemble = CriticEnsemble(3, 5, (16, 8), 4, norm="layer" if layer_norm else "none")
+    ensemble = CriticEnsemble(3, 5, (16, 8), outputs, norm="layer" if layer_norm else "none")
     for parameter in ensemble.parameters():  # normalisation starts as the identity, which would hide mistakes
         parameter.data += 0.1 * torch.randn_like(parameter)
     x = torch.randn(7, 5)
     values = ensemble(x)
-    assert values.shape == (3, 7, 4)
+    assert values.shape == (3, 7, outputs)
     values.square().sum().backward()
     for member in range(3):
         network = separate(ensemble, member, layer_norm)
         expected = network(x)
         torch.testing.assert_close(values[member], expected)
         expected.square().sum().backward()
-        first: Any = network[0]
-        assert ensemble.weights[0].grad is not None
-        torch.testing.assert_close(ensemble.weights[0].grad[member], first.weight.grad.T)
+        for layer, linear in ((0, network[0]), (-1, network[-1])):
+            assert isinstance(linear, nn.Linear)
+            assert linear.weight.grad is not None
+            gradient = ensemble.weights[layer].grad
+            assert gradient is not None
+            torch.testing.assert_close(gradient[member], linear.weight.grad.T)
     torch.testing.assert_close(ensemble.first(x), values[:1])
 
 
