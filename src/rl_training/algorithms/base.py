@@ -276,6 +276,8 @@ class OnPolicyAlgorithm(Algorithm):
 
     family = "on-policy"
     hyperparams: OnPolicyHyperparams
+    sequence_length: int | None = None
+    """Steps of the sequences it learns from, in order of time; None: single transitions, in any order."""
 
     @abstractmethod
     def update(self, batch: Batch) -> UpdateResult: ...

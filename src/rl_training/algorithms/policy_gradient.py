@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.algorithms.optim import descend
 from rl_training.functional.losses import standardized
+from rl_training.policies.actor_critic import ActorCritic
 from rl_training.policies.build import build_actor_critic
 from rl_training.schema import Bool, NonNegativeFloat, PositiveFloat, ScheduleKind, config
 from rl_training.types import Batch, RolloutBatch, UpdateResult
@@ -57,15 +58,17 @@ class PolicyGradient(OnPolicyAlgorithm):
     def build(self, context: Context) -> None:
         """Networks, schedules and the optimiser."""
         hp = self.hyperparams
-        self.policy = build_actor_critic(
-            context.spec, context.network, normalize_obs=context.normalize_obs
-        ).to(context.device)
+        self.policy = self.build_policy(context).to(context.device)
         self.parameters = list(self.policy.parameters())
         # A plain zero keeps the entropy out of the backward pass.
         self.ent_coef = self.schedule(hp.ent_coef, hp.ent_coef_schedule, "ent_coef") if hp.ent_coef else 0.0
         learning_rate = self.schedule(hp.learning_rate, hp.learning_rate_schedule, "learning_rate")
         self.optimizer = self.make_optimizer(self.parameters, learning_rate)
         self.optimizers[self.optimizer_name] = self.optimizer
+
+    def build_policy(self, context: Context) -> ActorCritic:
+        """What acts and judges."""
+        return build_actor_critic(context.spec, context.network, normalize_obs=context.normalize_obs)
 
     @abstractmethod
     def make_optimizer(self, parameters: Sequence[Tensor], learning_rate: Tensor) -> torch.optim.Optimizer:
@@ -82,9 +85,14 @@ class PolicyGradient(OnPolicyAlgorithm):
         metrics = {name: value.detach() for name, value in losses.items()}
         return UpdateResult({**metrics, "grad_norm": grad_norm})
 
+    def evaluate_actions(self, batch: RolloutBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities of a minibatch's actions, entropies and values under the current policy."""
+        logprobs, entropy, values = self.policy.evaluate_actions(batch.obs, batch.actions)
+        return logprobs, entropy, values
+
     def minibatch(self, batch: RolloutBatch) -> dict[str, Tensor]:
         """What losses read: the current policy's view of a minibatch beside that of the one that acted."""
-        logprobs, entropy, values = self.policy.evaluate_actions(batch.obs, batch.actions)
+        logprobs, entropy, values = self.evaluate_actions(batch)
         advantages = batch.advantages
         return {
             "logprobs": logprobs,

@@ -80,7 +80,8 @@ def envs() -> list[Item]:
     import gymnasium
 
     import rl_training.envs.goal_envs
-    import rl_training.envs.toy  # noqa: F401 - both register ours
+    import rl_training.envs.memory
+    import rl_training.envs.toy  # noqa: F401 - all of them register ours
 
     if find_spec("ale_py") is not None:
         import ale_py

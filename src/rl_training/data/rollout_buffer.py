@@ -41,8 +41,12 @@ class RolloutBuffer:
         obs_dtype: torch.dtype | Mapping[str, torch.dtype] = torch.float32,
         action_dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        sequence_length: int | None = None,
     ) -> None:
         self.num_steps, self.num_envs, self.device = num_steps, num_envs, torch.device(device)
+        self.sequence_length = num_steps if sequence_length is None else sequence_length
+        if num_steps % self.sequence_length:
+            raise ConfigError(f"sequence_length {sequence_length} does not divide num_steps {num_steps}")
 
         def zeros(shape: Shape = (), dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros((num_steps, num_envs, *shape), dtype=dtype, device=self.device)
@@ -64,6 +68,9 @@ class RolloutBuffer:
         """1 where the first stored observation of an env is the first of an episode."""
         self.initial_state: PolicyState | None = None
         """The recurrent state `[num_envs, …]` before the first step of the rollout."""
+        self._later_states: list[PolicyState] = []  # and before the first step of every further sequence
+        self.carried = torch.zeros((num_steps, num_envs), dtype=torch.bool)
+        """On the host: where a transition is done for the learner, but its episode goes on."""
         self.position = 0
         """Steps added since the last reset."""
 
@@ -96,15 +103,20 @@ class RolloutBuffer:
         """Start a new rollout where the last one stopped, from recurrent `state` if the policy has one."""
         if self.position:
             self._publish()
-            self.initial_episode_starts.copy_(self._ended()[self.position - 1])
-        with torch.inference_mode(False):  # a copy that training may use, though collection made the original
-            self.initial_state = None if state is None else {k: v.detach().clone() for k, v in state.items()}
+            self.initial_episode_starts.copy_(self._episode_ended()[self.position - 1])
+        self.initial_state = None if state is None else _copy_state(state)
+        self._later_states.clear()
         self.final_values.fill_(torch.nan)
         self.position = self._published = 0
 
-    def observe(self, obs: Obs) -> TensorObs:
-        """Store the observation of the step about to be taken; the row on the device, for the policy."""
+    def observe(self, obs: Obs, state: PolicyState | None = None) -> TensorObs:
+        """Store the observation of the step about to be taken; the row on the device, for the policy.
+
+        The recurrent `state` before it is kept where a sequence begins.
+        """
         self._require_room()
+        if state is not None and self.position and self.position % self.sequence_length == 0:
+            self._later_states.append(_copy_state(state))
         self._write_obs(obs)
         t = self.position
         return {k: v[t] for k, v in self.obs.items()} if isinstance(self.obs, dict) else self.obs[t]
@@ -118,10 +130,12 @@ class RolloutBuffer:
         values: Rows,
         terminated: Rows,
         truncated: Rows,
+        ended: Array | None = None,
     ) -> None:
         """Copy one step of all envs into the buffer; where both flags are set, termination counts.
 
-        `obs` is None where `observe` has stored it already.
+        `obs` is None where `observe` has stored it already. `ended` are the envs whose episode is over, where
+        that is not the same as done: after a lost life a recurrent state goes on.
         """
         self._require_room()
         if obs is not None:
@@ -134,6 +148,12 @@ class RolloutBuffer:
         self._staged["rewards"][t] = _host_array(rewards)
         np.logical_or(terminated, truncated, out=self._staged["dones"][t])
         np.greater(truncated, terminated, out=self._staged["truncated"][t])
+        carried = self.carried.numpy()
+        if ended is None:
+            carried[t] = False
+        else:
+            carried[t] = self._staged["dones"][t]
+            carried[t, ended] = False
         self.position = t + 1
 
     def host(self, name: str) -> Array:
@@ -179,21 +199,33 @@ class RolloutBuffer:
         return self._split(num_minibatches, lambda x: x.flatten(0, 1).index_select(0, order), dim=0)
 
     def sequences(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
-        """One epoch of minibatches of whole env columns `[num_steps, columns, …]`, in order of time.
+        """One epoch of minibatches of sequences `[sequence_length, sequences, …]`, in order of time.
 
-        `episode_starts` (booleans) says before which steps a recurrent state is to be reset; `state` is
-        the state before the first one.
+        `episode_starts` (booleans on the host) says before which steps a recurrent state is to be reset;
+        `state` is the state before the first one, reset already where an episode starts there.
         """
-        self._check_split(num_minibatches, self.num_envs, "envs (sequences are not cut)")
-        order = self._permutation(self.num_envs, generator)
-        starts = torch.cat([self.initial_episode_starts[None], self._ended()[:-1]]) != 0
-        return self._split(num_minibatches, lambda x: x.index_select(1, order), 1, starts, order)
+        length = self.sequence_length
+        what = f"sequences of {length} steps ({self.num_envs} envs of {self.num_steps} steps)"
+        count = self.num_envs * self.num_steps // length
+        self._check_split(num_minibatches, count, what)
+        order = self._permutation(count, generator)
+
+        def select(x: Tensor) -> Tensor:
+            """Every env's column in pieces, side by side and shuffled."""
+            pieces = x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
+            return pieces.index_select(1, order.to(x.device))
+
+        starts = torch.cat([self.initial_episode_starts[None], self._episode_ended()[:-1]]) != 0
+        return self._split(num_minibatches, select, 1, starts.cpu(), order)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of the buffer by name; they are the buffer's own, not copies."""
         self._publish()
         state = {**self._named_tensors(), "position": torch.tensor(self.position)}
-        return state | {f"initial_state.{k}": v for k, v in (self.initial_state or {}).items()}
+        state |= {f"initial_state.{k}": v for k, v in (self.initial_state or {}).items()}
+        for i, later in enumerate(self._later_states, start=1):
+            state |= {f"state_{i}.{k}": v for k, v in later.items()}
+        return state
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state_dict` gave, from a buffer of the same shape."""
@@ -209,10 +241,14 @@ class RolloutBuffer:
             tensor.copy_(state[name])
         for name, staged in self._staged.items():
             staged[...] = state[name].numpy(force=True)
-        prefix = "initial_state."
-        recurrent = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        self.initial_state = {k: v.to(self.device, copy=True) for k, v in recurrent.items()} or None
+        self.initial_state = self._saved_state(state, "initial_state.")
+        later = (self._saved_state(state, f"state_{i}.") for i in range(1, self.num_steps))
+        self._later_states = [saved for saved in later if saved is not None]
         self.position = self._published = int(state["position"])
+
+    def _saved_state(self, state: Mapping[str, Tensor], prefix: str) -> PolicyState | None:
+        saved = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        return {key: value.to(self.device, copy=True) for key, value in saved.items()} or None
 
     def _write_obs(self, obs: Obs | TensorObs) -> None:
         if isinstance(self._obs_rows, dict):
@@ -230,6 +266,10 @@ class RolloutBuffer:
     def _ended(self) -> Tensor:
         """`dones`, also for those who fill the tensors by hand and set only `truncated`."""
         return torch.maximum(self.dones, self.truncated)
+
+    def _episode_ended(self) -> Tensor:
+        """Where episodes were really over, for those who remember."""
+        return self._ended() * ~self.carried.to(self.device)
 
     def _publish(self) -> None:
         """Send the rewards and flags that `add` staged on the host to the device, each step once."""
@@ -261,7 +301,9 @@ class RolloutBuffer:
         starts = None if episode_starts is None else shuffled(episode_starts)
         state = None
         if columns is not None and self.initial_state is not None:
-            state = {k: v.index_select(0, columns).tensor_split(parts) for k, v in self.initial_state.items()}
+            states = [self.initial_state, *self._later_states]
+            rows = {key: torch.cat([state[key] for state in states]) for key in self.initial_state}
+            state = {k: v.index_select(0, columns).tensor_split(parts) for k, v in rows.items()}
         for i in range(parts):
             yield RolloutBatch(
                 obs={k: v[i] for k, v in obs.items()} if isinstance(obs, dict) else obs[i],
@@ -273,7 +315,7 @@ class RolloutBuffer:
     def _named_tensors(self) -> dict[str, Tensor]:
         parts = self.obs if isinstance(self.obs, dict) else {"": self.obs}
         obs = {f"obs.{k}" if k else "obs": v for k, v in parts.items()}
-        names = ("actions", *SCALARS, "initial_episode_starts")
+        names = ("actions", *SCALARS, "carried", "initial_episode_starts")
         return {**obs, **{name: getattr(self, name) for name in names}}
 
     @staticmethod
@@ -287,6 +329,11 @@ class RolloutBuffer:
 
 def _map(function: Callable[[Tensor], Any], obs: TensorObs) -> Any:
     return {k: function(v) for k, v in obs.items()} if isinstance(obs, dict) else function(obs)
+
+
+def _copy_state(state: PolicyState) -> PolicyState:
+    with torch.inference_mode(False):  # a copy that training may use, though collection made the original
+        return {key: value.detach().clone() for key, value in state.items()}
 
 
 def _rows(tensors: TensorObs) -> Any:

@@ -26,6 +26,8 @@ _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     f"{_CLASSIC}.mountain_car:MountainCarEnv": ("state",),
     f"{_CLASSIC}.continuous_mountain_car:Continuous_MountainCarEnv": ("state",),
     f"{_CLASSIC}.pendulum:PendulumEnv": ("state", "last_u"),
+    "rl_training.envs.memory:CartPoleNoVelocity": ("state", "steps_beyond_terminated"),
+    "rl_training.envs.memory:PendulumNoVelocity": ("state", "last_u"),
     "ale_py.env:AtariEnv": (),
     "gymnasium.wrappers.common:TimeLimit": ("_elapsed_steps",),
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),

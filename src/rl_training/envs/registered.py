@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium import error as gym_error
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
-from rl_training.envs import goal_envs, toy
+from rl_training.envs import goal_envs, memory, toy
 from rl_training.envs.backends import Env, describe_failure, missing_dependency
 from rl_training.errors import AxiomError, EnvError, MissingExtraError, UnknownNameError, nearest
 
@@ -137,4 +137,4 @@ def _prepare_headless_rendering(render_mode: str) -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-__all__ = ["find_spec", "goal_envs", "guarded", "make_registered", "toy"]
+__all__ = ["find_spec", "goal_envs", "guarded", "make_registered", "memory", "toy"]

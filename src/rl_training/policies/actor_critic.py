@@ -63,12 +63,13 @@ class ActorCritic(nn.Module):
         generator: Generator | None = None,
     ) -> PolicyOutput:
         """Choose an action for each observation; `deterministic` plays the mode and keeps `state`."""
-        dist, values = self._forward(obs)
+        dist, values, state = self._step(obs, state)
         if deterministic:
             actions = dist.mode()
         elif isinstance(self.policy_head, StateDependentHead):
             assert isinstance(dist, StateDependentGaussian)
-            actions, state = self.policy_head.explore(dist, state, generator)
+            actions, noise = self.policy_head.explore(dist, state, generator)
+            state = {**(state or {}), **noise}
         else:
             actions = dist.sample(generator)
         logprobs = dist.log_prob(actions)
@@ -83,7 +84,7 @@ class ActorCritic(nn.Module):
         state: PolicyState | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities of `actions`, entropies and values, with gradients."""
-        dist, values = self._forward(obs)
+        dist, values = self._heads(*self._features(obs))
         return dist.log_prob(self.flat_actions(actions)), dist.entropy(), values
 
     def distribution(self, obs: TensorObs) -> Distribution:
@@ -124,14 +125,23 @@ class ActorCritic(nn.Module):
             return state
         return self.policy_head.reset_state(state, ended)
 
-    def _forward(self, obs: TensorObs) -> tuple[Distribution, Tensor]:
+    def _step(
+        self, obs: TensorObs, state: PolicyState | None
+    ) -> tuple[Distribution, Tensor, PolicyState | None]:
+        """What to choose from, values, and the state after this step, which only a memory changes."""
+        return *self._heads(*self._features(obs)), state
+
+    def _features(self, obs: TensorObs) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What actor and critic see, and the action mask."""
         inputs, mask = self._inputs(obs)
         features = self.encoder(inputs)
+        return features, features if self.critic_encoder is None else self.critic_encoder(inputs), mask
+
+    def _heads(
+        self, features: Tensor, critic_features: Tensor, mask: Tensor | None
+    ) -> tuple[Distribution, Tensor]:
         latent = self.core(features)
-        critic_latent = latent
-        if self.critic_core is not None:
-            critic_encoder = self.critic_encoder
-            critic_latent = self.critic_core(features if critic_encoder is None else critic_encoder(inputs))
+        critic_latent = latent if self.critic_core is None else self.critic_core(critic_features)
         return self.policy_head(latent, mask), self.value_head(critic_latent)
 
     def _inputs(self, obs: TensorObs) -> tuple[TensorObs, Tensor | None]:

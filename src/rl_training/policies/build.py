@@ -34,7 +34,9 @@ from rl_training.policies.heads import (
     ValueHead,
 )
 from rl_training.policies.images import ImageLayout, image_layout
+from rl_training.policies.memory import Memory, MemorySize
 from rl_training.policies.normalizer import ObsNormalizer
+from rl_training.policies.recurrent import RecurrentActorCritic
 from rl_training.types import ACTION_MASK
 
 if TYPE_CHECKING:
@@ -49,8 +51,13 @@ _ACTIONS = "Discrete, MultiDiscrete, MultiBinary and Box of floats"
 _GAUSSIANS = {"auto": GaussianHead, "gaussian": GaussianHead, "squashed_gaussian": SquashedGaussianHead}
 
 
-def build_actor_critic(spec: Spec, network: NetworkConfig, *, normalize_obs: bool = False) -> ActorCritic:
-    """The actor-critic for an env. Its weights depend on torch's seed and on nothing else."""
+def build_actor_critic(
+    spec: Spec, network: NetworkConfig, *, normalize_obs: bool = False, memory: MemorySize | None = None
+) -> ActorCritic:
+    """The actor-critic for an env, one that remembers if it has a `memory`.
+
+    Its weights depend on torch's seed and on nothing else.
+    """
     space, leaf, masked = encoded_space(spec)
     name = encoder_name(network.encoder)
     encoder = build_encoder(name, space, normalized=normalize_obs)
@@ -62,15 +69,17 @@ def build_actor_critic(spec: Spec, network: NetworkConfig, *, normalize_obs: boo
     activation = network.activation or "tanh"
     shared = has_cnn if network.shared is None else network.shared
 
-    core = MLP(encoder.out_dim, hidden, activation)
+    memories = {} if memory is None else _build_memories(memory, encoder.out_dim, shared)
+    width = encoder.out_dim if memory is None else memory.hidden_size
+    core = MLP(width, hidden, activation)
     critic_encoder = None
     if not shared and _has_parameters(encoder):  # one without parameters computes the same for both
         critic_encoder = build_encoder(name, space, normalized=normalize_obs)
     own_core = not shared or network.critic_hidden is not None
-    critic_core = MLP(encoder.out_dim, critic_hidden, activation) if own_core else None
+    critic_core = MLP(width, critic_hidden, activation) if own_core else None
     policy_head = _build_policy_head(spec.action_space, core.out_dim, network)
     squashed = isinstance(policy_head, SquashedGaussianHead)
-    policy = ActorCritic(
+    policy = (RecurrentActorCritic if memories else ActorCritic)(
         encoder=encoder,
         core=core,
         policy_head=policy_head,
@@ -82,6 +91,7 @@ def build_actor_critic(spec: Spec, network: NetworkConfig, *, normalize_obs: boo
         normalizer=build_normalizer(spec) if normalize_obs else None,
         masked=masked,
         leaf=leaf,
+        **memories,
     )
     if network.orthogonal_init is not False:
         _init_orthogonal(policy, built_in_encoder=name in BUILT_IN)
@@ -226,6 +236,13 @@ def build_action_map(space: Space, *, rescale: bool) -> nn.Module:
     return OffsetActions(start) if start.any() else SameActions()
 
 
+def _build_memories(size: MemorySize, in_dim: int, shared: bool) -> dict[str, Any]:
+    memories = {"memory": Memory(size, in_dim)}
+    if not shared:
+        memories["critic_memory"] = Memory(size, in_dim, "critic_")
+    return memories
+
+
 def _init_orthogonal(policy: ActorCritic, *, built_in_encoder: bool) -> None:
     """Orthogonal weights, zero biases: gain √2 in hidden layers, 0.01 for the policy, 1 for the value."""
     hidden: list[nn.Module | None] = [policy.core, policy.critic_core]
@@ -237,6 +254,9 @@ def _init_orthogonal(policy: ActorCritic, *, built_in_encoder: bool) -> None:
             nn.init.orthogonal_(layer.weight, gain)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
+    memories = [module for module in policy.modules() if isinstance(module, Memory)]
+    for name, parameter in (named for memory in memories for named in memory.named_parameters()):
+        nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
 
 
 def _weight_layers(module: nn.Module) -> Iterator[nn.Linear | nn.Conv2d]:

@@ -145,7 +145,7 @@ class Collector:
         begin = perf_counter()
         buffer.reset(self.state)
         for step in range(buffer.num_steps):
-            output = policy.act(buffer.observe(self.obs), self.state, generator=self.generator)
+            output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
             actions = policy.env_actions(output.actions).cpu().numpy()
             before = perf_counter()
             result = envs.step(actions)
@@ -154,7 +154,7 @@ class Collector:
             assert output.values is not None
             buffer.add(
                 None, output.actions, output.logprobs, result.rewards, output.values, result.terminated,
-                result.truncated,
+                result.truncated, ended=result.ended,
             )  # fmt: skip
             self.obs, self.state = result.obs, output.state
             if len(result.ended):

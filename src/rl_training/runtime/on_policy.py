@@ -25,8 +25,11 @@ class OnPolicyTrainer(Trainer):
             self.hyperparams.num_steps,
             self.envs.num_envs,
             device=self.device,
+            sequence_length=self.algorithm.sequence_length,
             **rollout_layout(self.envs.spec),
         )
+        flat = self.algorithm.sequence_length is None
+        self.minibatches = self.buffer.minibatches if flat else self.buffer.sequences
         self.shuffling = self.streams.get("minibatches")
 
     def iterate(self) -> None:
@@ -41,7 +44,7 @@ class OnPolicyTrainer(Trainer):
         first = self.algorithm.before_epochs(buffer.whole())
         results: list[UpdateResult] = [] if first is None else [first]
         for _ in range(hp.update_epochs):
-            minibatches = buffer.minibatches(hp.num_minibatches, self.shuffling)
+            minibatches = self.minibatches(hp.num_minibatches, self.shuffling)
             results.extend(self.algorithm.update(batch) for batch in minibatches)
             if not self.algorithm.after_epoch():
                 break

@@ -294,9 +294,53 @@ def test_sequences_are_whole_columns_in_order_of_time(
     assert sorted(columns) == list(range(envs))
 
 
-def test_sequences_need_an_env_a_minibatch() -> None:
-    with pytest.raises(ConfigError, match=r"num_minibatches is 3, but the rollout has 2 envs"):
+def test_there_are_at_least_as_many_sequences_as_minibatches() -> None:
+    with pytest.raises(ConfigError, match=r"num_minibatches is 3.*2 sequences of 8 steps"):
         numbered(8, 2).sequences(3, generator())
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.data())
+def test_short_sequences_begin_in_the_state_of_their_first_step(
+    seed: int, length: int, pieces: int, envs: int, data: st.DataObject
+) -> None:
+    """Step by step as a collector does it: state, observation and reward all count the steps of each env."""
+    rng = np.random.default_rng(seed)
+    buffer = RolloutBuffer(length * pieces, envs, (1,), (), sequence_length=length)
+    numbers, ended = np.arange(envs) * 1000.0, np.ones(envs, bool)
+    starts: dict[float, bool] = {}
+    buffer.reset({"hidden": torch.from_numpy(numbers.copy())})
+    for _ in range(length * pieces):
+        starts |= dict(zip(numbers.tolist(), ended.tolist(), strict=True))
+        with torch.inference_mode():
+            state = {"hidden": torch.from_numpy(numbers.copy())}
+            buffer.observe(numbers[:, None].astype(np.float32), state)
+        ended = rng.random(envs) < 0.3
+        lost_life = rng.random(envs) < 0.3
+        done = ended | lost_life
+        where = np.flatnonzero(ended)
+        buffer.add(None, numbers, numbers, numbers, numbers, done, np.zeros(envs, bool), ended=where)
+        numbers = numbers + 1
+    saved = {name: tensor.clone() for name, tensor in buffer.state_dict().items()}
+    buffer = RolloutBuffer(length * pieces, envs, (1,), (), sequence_length=length)
+    buffer.load_state_dict(saved)
+    assert buffer.host("dones")[-1].tolist() == done.tolist()  # a lost life ends the return all the same
+    seen: list[float] = []
+    for batch in buffer.sequences(data.draw(st.integers(1, envs * pieces)), generator(seed)):
+        assert batch.state is not None
+        assert batch.episode_starts is not None
+        assert batch.actions.shape[0] == length
+        assert torch.equal(batch.state["hidden"].float(), batch.actions[0])
+        assert torch.equal(batch.actions, batch.actions[0] + torch.arange(length)[:, None])
+        assert torch.equal(batch.obs[..., 0], batch.actions)  # type: ignore[index]
+        for number, start in zip(batch.actions.flatten(), batch.episode_starts.flatten(), strict=True):
+            assert bool(start) == starts[float(number)]
+        seen += batch.actions.flatten().tolist()
+    assert sorted(seen) == sorted(starts)
+
+
+def test_a_sequence_length_must_divide_the_rollout() -> None:
+    with pytest.raises(ConfigError, match="sequence_length 3 does not divide num_steps 8"):
+        RolloutBuffer(8, 2, (1,), (), sequence_length=3)
 
 
 def test_episode_starts_carry_over_from_one_rollout_to_the_next() -> None:
