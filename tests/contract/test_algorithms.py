@@ -31,7 +31,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "on-policy": {"num_steps": 16, "num_minibatches": 2, "update_epochs": 2},
     "off-policy": {"buffer_size": 100, "batch_size": 8, "learning_starts": 16, "train_every": 4},
 }
-OWN: dict[str, dict[str, Any]] = {"redq": {"gradient_steps": 3, "policy_delay": 2}}
+OWN: dict[str, dict[str, Any]] = {
+    "recurrent_ppo": {"sequence_length": 8},
+    "redq": {"gradient_steps": 3, "policy_delay": 2},
+}
 """What an algorithm needs to be small beyond that."""
 TIMING = {"elapsed_s", "steps_per_second"}
 

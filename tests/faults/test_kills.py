@@ -39,6 +39,7 @@ ENV_OF_ACTIONS = {
 SMALL: dict[str, Any] = {
     "num_steps": 32, "num_minibatches": 2, "update_epochs": 2, "batch_size": 16, "learning_starts": 96,
     "train_every": 8, "gradient_steps": 2, "policy_delay": 2, "target_update_every": 16, "buffer_size": 256,
+    "sequence_length": 16,
 }  # fmt: skip
 """Small values for hyperparameters; an algorithm takes those it has. Replay buffers are full twice over."""
 STEPS = {"on-policy": 2048, "off-policy": 640}

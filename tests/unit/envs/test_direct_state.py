@@ -14,7 +14,10 @@ from rl_training.envs import EnvConfig, direct_state, make_vector_env, snapshot
 from rl_training.envs.backends import SyncBackend
 from rl_training.envs.wrappers import wrap
 
-CLASSIC = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+CLASSIC = (
+    "CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1",
+    "axiom/CartPoleNoVelocity-v0", "axiom/PendulumNoVelocity-v0",
+)  # fmt: skip
 MUJOCO = (
     "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedPendulum-v5",
     "InvertedDoublePendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5", "Ant-v4",

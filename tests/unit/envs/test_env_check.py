@@ -151,7 +151,17 @@ def test_something_else_than_an_env() -> None:
     assert check_env("CartPole-v1") == ["error: str is not a gymnasium.Env"]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"])
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "CartPole-v1",
+        "Pendulum-v1",
+        "Acrobot-v1",
+        "MountainCar-v0",
+        "axiom/CartPoleNoVelocity-v0",
+        "axiom/PendulumNoVelocity-v0",
+    ],
+)
 def test_good_envs_have_no_findings(env_id: str) -> None:
     env = gymnasium.make(env_id, disable_env_checker=True)
     assert check_env(env) == []
@@ -169,6 +179,7 @@ def test_good_envs_have_no_findings(env_id: str) -> None:
         "DictObs",
         "Chain",
         "Fragile",
+        "Recall",
     ],
 )
 def test_toy_envs_have_no_errors(name: str) -> None:
