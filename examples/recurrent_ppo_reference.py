@@ -263,7 +263,7 @@ class Sampler:
 
 
 def cut_up(x: Tensor, length: int) -> Tensor:
-    """A rollout `[steps, envs, …]` as sequences `[length, sequences, …]`: the first of every env, and so on."""
+    """A rollout `[steps, envs, …]` as sequences `[length, sequences, …]`: the first of every env, then …"""
     return torch.cat(x.split(length), 1)
 
 

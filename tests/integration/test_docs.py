@@ -259,7 +259,7 @@ def test_presets_and_algorithms_are_in_the_table() -> None:
 
     page = (ROOT / "docs" / "algorithms" / "index.md").read_text(encoding="utf-8")
     for entry in registry.algorithms().values():
-        row = rf"\| \[`{entry.id}`\]\((\w+\.md)\) \| {entry.family} \| {', '.join(entry.actions)} \|"
+        row = rf"\| \[`{entry.id}`\]\(([\w-]+\.md)\) \| {entry.family} \| {', '.join(entry.actions)} \|"
         match = re.search(row, page)
         assert match, f"docs/algorithms/index.md has no row for {entry.id}"
         text = (ROOT / "docs" / "algorithms" / match[1]).read_text(encoding="utf-8")

@@ -212,7 +212,7 @@ class RolloutBuffer:
 
         def select(x: Tensor) -> Tensor:
             """Every env's column in pieces, side by side and shuffled."""
-            pieces = x.unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
+            pieces = x.view(-1, length, *x.shape[1:]).transpose(0, 1).flatten(1, 2)
             return pieces.index_select(1, order.to(x.device))
 
         starts = torch.cat([self.initial_episode_starts[None], self._episode_ended()[:-1]]) != 0

@@ -31,7 +31,7 @@ class CartPoleNoVelocity(CartPoleEnv):
 
     def step(self, action: Any) -> Step:
         """As CartPole's."""
-        obs, reward, terminated, truncated, info = super().step(action)
+        obs, reward, terminated, truncated, info = super().step(action)  # type: ignore[no-untyped-call]
         return obs[::2].copy(), float(reward), terminated, truncated, info
 
 
@@ -51,7 +51,7 @@ class PendulumNoVelocity(PendulumEnv):
 
     def step(self, action: Any) -> Step:
         """As Pendulum's."""
-        obs, reward, terminated, truncated, info = super().step(action)
+        obs, reward, terminated, truncated, info = super().step(action)  # type: ignore[no-untyped-call]
         return obs[:2].copy(), float(reward), terminated, truncated, info
 
 

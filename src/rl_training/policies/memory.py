@@ -83,7 +83,7 @@ class Memory(nn.Module):
 
     def initial_state(self, num_envs: int) -> PolicyState:
         """Nothing remembered."""
-        weight = self.layers.weight_hh_l0
+        weight = next(self.layers.parameters())
         shape = (num_envs, self.layers.num_layers, self.out_dim)
         return {key: weight.new_zeros(shape, requires_grad=False) for key in self.keys}
 

@@ -44,7 +44,7 @@ class RecurrentActorCritic(ActorCritic):
         segments = None if episode_starts is None else segment(episode_starts, features.device)
 
         def remember(memory: Memory, x: Tensor) -> Tensor:
-            return memory.unroll(x.unflatten(0, shape), state, segments).flatten(0, 1)
+            return memory.unroll(x.view(*shape, -1), state, segments).flatten(0, 1)
 
         latent = remember(self.memory, features)
         own = self.critic_memory
@@ -52,7 +52,7 @@ class RecurrentActorCritic(ActorCritic):
         dist, values = self._heads(latent, critic_latent, mask)
         flat = actions.flatten(0, 1)
         results = (dist.log_prob(flat.flatten(1) if self._multi_axis else flat), dist.entropy(), values)
-        logprobs, entropy, values = (x.unflatten(0, shape) for x in results)
+        logprobs, entropy, values = (x.view(shape) for x in results)
         return logprobs, entropy, values
 
     def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:
