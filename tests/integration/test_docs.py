@@ -222,14 +222,19 @@ def test_generated_types_are_readable() -> None:
     assert describe(hints["num_steps"]) == "integer > 0"
 
 
-def test_ppo_page_lists_every_hyperparameter_and_metric(workplace: Path) -> None:
-    page = (ROOT / "docs" / "algorithms" / "ppo.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "trpo"])
+def test_page_lists_every_hyperparameter_and_metric(algo: str, workplace: Path) -> None:
+    page = (ROOT / "docs" / "algorithms" / f"{algo}.md").read_text(encoding="utf-8")
     artifacts = (ROOT / "docs" / "run-artifacts.md").read_text(encoding="utf-8")
-    fields = registry.algorithm("ppo").cls.Hyperparams.__dataclass_fields__
+    fields = registry.algorithm(algo).cls.Hyperparams.__dataclass_fields__
     assert [name for name in fields if f"| `{name}` |" not in page] == []
-    result = rl_training.train(preset="ppo/cartpole", hyperparams={"ent_coef": 0.01})
+    entropy = {"ent_coef": 0.01} if "ent_coef" in fields else {}
+    result = rl_training.train(preset=f"{algo}/cartpole", hyperparams=entropy)
     names = set(result.metrics) - {"evaluation/return_mean"}
-    assert {n for n in names if n.startswith("train/")} >= {"train/loss", "train/ent_coef"}
+    assert {n for n in names if n.startswith("train/")} >= {
+        "train/value_loss",
+        *(f"train/{key}" for key in entropy),
+    }
     for name in names:
         assert f"`{name}`" in (page if name.startswith("train/") else artifacts), name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ class RMSprop(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """w ← w − lr · g / √(m + ε), m the running mean of g²."""
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]

@@ -16,7 +16,7 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def assign_flat(parameters: Sequence[Tensor], row: Tensor) -> None:
     """Write a row made by `flat` back, in place."""
-    parts = row.split([parameter.numel() for parameter in parameters])
+    parts = torch.split(row, [parameter.numel() for parameter in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.copy_(part.view_as(parameter))
 
