@@ -1,0 +1,73 @@
+"""Writes the table of `docs/presets.md` from the presets and from what was measured of them.
+
+python docs/generate_presets.py            rewrite the generated part of the page
+python docs/generate_presets.py --check    exit 1 if the page is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rl_training.cli.extras import extra_of
+from rl_training.experiment.layers import preset_layers, resolve_layers
+from rl_training.experiment.presets import preset_names
+
+PAGE = Path(__file__).with_name("presets.md")
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
+
+
+def generated() -> str:
+    """One row a preset, by algorithm."""
+    lines = [
+        "| preset | env | steps | extra | mean return | worst seed | seeds x episodes | commit |",
+        "|---|---|--:|---|--:|--:|--:|---|",
+    ]
+    for name in preset_names():
+        config = resolve_layers(preset_layers(name)).config
+        extra = extra_of(config.env_id)
+        cells = [f"`{name}`", config.env_id, f"{config.total_timesteps:,}", f"`{extra}`" if extra else ""]
+        lines.append("| " + " | ".join([*cells, *_measured(name, config.total_timesteps)]) + " |")
+    return "\n".join(lines)
+
+
+def _measured(preset: str, steps: int) -> list[str]:
+    """What the results say of a preset, if they are of the number of steps that it has now."""
+    path = RESULTS / f"{preset.replace('/', '-')}.json"
+    if not path.is_file():
+        return ["", "", "", ""]
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    runs = result["runs"]
+    if any(run["global_step"] < steps for run in runs):
+        return ["", "", "", ""]
+    summary, commit = result["summary"], (result["git"] or {}).get("commit") or ""
+    success = f", success {summary['success_rate']:.2f}" if "success_rate" in summary else ""
+    return [
+        f"{summary['mean']:,.1f}{success}",
+        f"{summary['min']:,.1f}",
+        f"{len(runs)} x {result['episodes']}",
+        f"`{commit[:7]}`" if commit else "",
+    ]
+
+
+def render(page: str) -> str:
+    """The page with its generated part replaced."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{generated()}\n\n{END}{after}"
+
+
+def main() -> int:
+    page = PAGE.read_text(encoding="utf-8")
+    new = render(page)
+    if "--check" in sys.argv:
+        return int(new != page)
+    PAGE.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
