@@ -114,3 +114,15 @@ def test_a_parameter_that_the_loss_does_not_know_stays_and_others_in_the_graph_g
     assert torch.equal(unused, torch.ones(2))
     assert used[0].item() == pytest.approx(0.9)
     assert other.grad is None
+
+
+def test_gradients_in_another_memory_order_reach_their_own_weights() -> None:
+    """Images in channels-last memory give such gradients; a fused kernel would take them as they lie."""
+    generator = torch.Generator().manual_seed(0)
+    parameter = nn.Parameter(torch.zeros(4, 3, 2, 2))
+    slopes = torch.randn(4, 3, 2, 2, generator=generator)
+    loss = (parameter.permute(0, 2, 3, 1) * slopes.permute(0, 2, 3, 1).contiguous()).sum()
+    (gradient,) = torch.autograd.grad(loss, [parameter], retain_graph=True)
+    assert gradient.stride() != parameter.stride()
+    descend(loss, Adam([parameter], 0.1), [parameter])
+    torch.testing.assert_close(parameter.detach(), -0.1 * slopes.sign(), atol=1e-5, rtol=0)
