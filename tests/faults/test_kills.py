@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kill_harness import AIMS, Figures, KilledRun, Server, differences
+from kill_harness import Figures, KilledRun, Server, differences
 
 import rl_training
 from rl_training import registry
@@ -43,7 +43,13 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 """Small values for hyperparameters; an algorithm takes those it has. Replay buffers are full twice over."""
 STEPS = {"on-policy": 2048, "off-policy": 640}
-FAMILY_NAMES = {"OffPolicyActorCritic": "actor-critic"}
+FAMILY_NAMES = {
+    "PolicyGradient": "policy gradient family",
+    "TRPO": "policy gradient family",
+    "DQN": "DQN family",
+    "OffPolicyActorCritic": "actor-critic family",
+}
+"""Rows of the page by the class at the root of a family; others are called by it."""
 
 
 def _families() -> dict[str, list[str]]:
@@ -56,9 +62,11 @@ def _families() -> dict[str, list[str]]:
     return families
 
 
-def _spread(family: str, ids: list[str], runs: int) -> list[tuple[str, str, str, int]]:
-    """So many runs over the ids of a family, and over both backends."""
-    return [(f"{family} family", algo, "both", -(-runs // len(ids))) for algo in ids]
+def _spread(family: str, ids: list[str], runs: int) -> list[tuple[str, str, str, int, int]]:
+    """So many runs over the ids of a family and over both backends, in parts of a minute or so."""
+    each = -(-runs // len(ids))
+    parts = -(-each // 20)
+    return [(family, algo, "both", -(-each // parts), part) for algo in ids for part in range(parts)]
 
 
 def _richest(ids: list[str]) -> str:
@@ -69,14 +77,14 @@ def _richest(ids: list[str]) -> str:
 PPO = [(f"ppo/CartPole-v1 {backend}", "ppo", backend) for backend in ("sync", "async")]
 OTHERS = {name: rest for name, ids in _families().items() if (rest := [a for a in ids if a != "ppo"])}
 QUICK = [
-    *((*case, 2) for case in PPO),
-    *((f"{n} family", _richest(ids), "async", 1) for n, ids in OTHERS.items()),
+    *((*case, 2, 0) for case in PPO),
+    *((name, _richest(ids), "async", 1, 0) for name, ids in OTHERS.items()),
 ]
 FULL = [
-    *((*case, 100) for case in PPO),
-    *(case for n, ids in OTHERS.items() for case in _spread(n, ids, 100)),
+    *((*case, 20, part) for case in PPO for part in range(5)),
+    *(case for name, ids in OTHERS.items() for case in _spread(name, ids, 100)),
 ]
-EACH = ("case", "algo", "backend", "runs")
+EACH = ("case", "algo", "backend", "runs", "part")
 
 
 def env_of(algo: str) -> str:
@@ -137,12 +145,12 @@ def final_state(run_dir: Path) -> dict[str, Any]:
 
 
 def kill_and_compare(
-    server: Server, algo: str, env_id: str, backend: str, runs: int, folder: Path
+    server: Server, algo: str, env_id: str, backend: str, runs: int, folder: Path, part: int = 0
 ) -> Figures:
     """Kill runs and resume them; a failure is a run that did not end like its uninterrupted twin."""
     figures = Figures(f"{algo}/{env_id} {backend}")
     references = References(folder / "whole", algo, env_id, backend)
-    rng = random.Random(figures.case)
+    rng = random.Random(f"{figures.case} {part}")
     attempt = 0
     while figures.runs < runs:
         attempt += 1
@@ -166,28 +174,31 @@ def kill_and_compare(
 
 @pytest.mark.parametrize(EACH, QUICK)
 def test_killed_runs_end_where_they_would_have_ended(
-    case: str, algo: str, backend: str, runs: int, server: Server, tmp_path: Path
+    case: str, algo: str, backend: str, runs: int, part: int, server: Server, tmp_path: Path
 ) -> None:
-    figures = kill_and_compare(server, algo, env_of(algo), backend, runs, tmp_path)
+    figures = kill_and_compare(server, algo, env_of(algo), backend, runs, tmp_path, part)
     assert not figures.failures, "\n\n".join(figures.failures)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(EACH, FULL)
 def test_many_killed_runs(
-    case: str, algo: str, backend: str, runs: int, server: Server, tmp_path: Path, report: Any
+    case: str, algo: str, backend: str, runs: int, part: int, server: Server, tmp_path: Path, report: Any
 ) -> None:
-    figures = kill_and_compare(server, algo, env_of(algo), backend, runs, tmp_path)
+    figures = kill_and_compare(server, algo, env_of(algo), backend, runs, tmp_path, part)
     share = {algo: figures.runs} if backend == "both" else {}
     report_kills(report, case, figures, **share)
     assert not figures.failures, "\n\n".join(figures.failures)
-    if runs >= 100:
-        assert all(figures.kills[aim] for aim in AIMS), figures.kills
+    if runs >= 20:
+        assert figures.kills["any"], figures.kills
+        assert figures.kills["save"], figures.kills
 
 
 def report_kills(report: Any, case: str, figures: Figures, **share: int) -> None:
     kills = sum(figures.kills.values())
-    report("sigkill", case, trials=figures.runs, failures=len(figures.failures), kills=kills, **share)
+    in_files = kills - figures.kills["any"]  # aimed at a save, a publication, an opening or the end
+    counts = {"kills": kills, "of them aimed at files": in_files, **share}
+    report("sigkill", case, trials=figures.runs, failures=len(figures.failures), **counts)
 
 
 @pytest.mark.parametrize(
