@@ -18,7 +18,11 @@ _CONVERTED = {np.dtype(np.float64): np.float32, np.dtype(np.uint16): np.int32, n
 
 
 def to_tensor(obs: Obs, device: torch.device | str = "cpu") -> TensorObs:
-    """The observation as tensors on `device`; on the CPU they share the array's memory where they can."""
+    """The observation as tensors on `device`, in memory of their own.
+
+    A matrix product may round differently where its input is aligned differently. NumPy's and shared memory
+    begin wherever there is room, torch's own at multiples of 64 bytes: so a run is the same in any process.
+    """
     if isinstance(obs, dict):
         return {key: _tensor(array, device) for key, array in obs.items()}
     return _tensor(obs, device)
@@ -30,7 +34,7 @@ def _tensor(array: Array, device: torch.device | str) -> Tensor:
         array = array.astype(wanted)
     elif not array.flags.writeable:
         array = array.copy()  # torch cannot express read-only memory
-    return torch.from_numpy(array).to(device)
+    return torch.from_numpy(array).to(device, copy=True)
 
 
 def read_obs(

@@ -263,7 +263,9 @@ class Collector:
         self.rewards.load_state_dict(state["rewards"])
         self.statistics.load_state_dict(state["statistics"])
         saved: PolicyState | None = state["policy_state"]
-        self.state = None if saved is None else {key: value.to(self.device) for key, value in saved.items()}
+        self.state = (
+            None if saved is None else {key: value.to(self.device, copy=True) for key, value in saved.items()}
+        )  # aligned
         self.obs = self.envs.observations()
         self.started = True
 
