@@ -53,6 +53,8 @@ OWN: dict[str, dict[str, Any]] = {
     "trpo": {"target_kl": 0.1, "update_epochs": 5, "cg_steps": 4},
     "trpo on axiom/DictObs-v0": {"update_epochs": 1, "num_minibatches": 1, "cg_steps": 2},
     "trpo on axiom/Image-v0": {"update_epochs": 1, "num_minibatches": 1, "cg_steps": 2},
+    "recurrent_ppo": {"sequence_length": 8, "num_minibatches": 2},
+    "recurrent_ppo on axiom/IdentityBox-v0": {"num_minibatches": 4},
     "sac": {"temperature": 0.05},
     "tqc": {"temperature": 0.05},
     "crossq": {"temperature": 0.05, "policy_delay": 1},
