@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,28 @@ def test_the_ratio_is_one_before_the_first_update(
     RecurrentPPO(**config).learn(callbacks=[Compare()])
     assert len(checked) == 3
     assert sum(checked) > 0 or length == 1  # episodes did start inside of sequences
+
+
+def test_a_lost_life_ends_the_return_but_not_the_memory(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ale_py") is None:
+        pytest.skip("needs the extra atari: pip install 'axiomrl[atari]'")
+    lost: list[int] = []
+
+    class Compare(rl_training.Callback):
+        def on_collect(self, trainer: Any) -> None:
+            buffer = trainer.buffer
+            lost.append(int((buffer.dones[:-1].bool() & buffer.carried[:-1]).sum()))
+            (batch,) = buffer.sequences(1, torch.Generator())
+            assert int(batch.episode_starts[1:].sum()) == int(buffer.dones[:-1].sum()) - lost[-1]
+            logprobs, _, values = trainer.algorithm.evaluate_actions(batch)
+            torch.testing.assert_close(logprobs, batch.logprobs, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(values, batch.values, atol=1e-5, rtol=1e-5)
+
+    config = small(tmp_path, env_id="ALE/Breakout-v5", num_steps=160, sequence_length=160)
+    protocol = {"preprocess": True, "screen_size": 20, "fire_reset": True, "episodic_life": True}
+    config |= {"env": {"frame_skip": 4, "atari": protocol}, "network": {"hidden": [16], "encoder": "mlp"}}
+    RecurrentPPO(**config).learn(callbacks=[Compare()])
+    assert sum(lost) > 0
 
 
 def test_a_cut_off_episode_is_bootstrapped_in_the_state_it_was_in(tmp_path: Path) -> None:
