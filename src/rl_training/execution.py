@@ -23,6 +23,7 @@ from rl_training.runtime.callbacks import (
     EarlyStopping,
     EvaluationCallback,
     TimeBudget,
+    VideoCallback,
 )
 from rl_training.runtime.device import torch_settings
 from rl_training.runtime.evaluator import evaluate as run_episodes
@@ -32,6 +33,7 @@ from rl_training.runtime.progress import ProgressCallback
 from rl_training.runtime.random import derive_seed
 from rl_training.runtime.signals import stop_on_signals
 from rl_training.runtime.trainer import LoopSettings, Trainer
+from rl_training.runtime.video import VideoWriter, require_video
 from rl_training.types import Evaluation
 
 
@@ -78,6 +80,27 @@ class EvaluationEnvs:
             backend = evaluation_backend(config.env.backend)
             self._envs = make_vector_env(config, count, seed=self.seed, env=self.session.env, backend=backend)
         return self._envs
+
+    def record(self, path: Path) -> None:
+        """Film the first episode that an evaluation plays."""
+        config, policy = self.session.config, self.algorithm.policy
+        with (
+            make_vector_env(
+                config, 1, seed=self.seed, env=self.session.env, backend="sync", render_mode="rgb_array"
+            ) as envs,
+            VideoWriter(path, fps=envs.render_fps) as writer,
+        ):
+            run_episodes(
+                policy,
+                envs,
+                1,
+                device=self.algorithm.context.device,
+                deterministic=config.evaluation.deterministic,
+                seed=self.seed,
+                on_step=lambda e: writer.write(e.render()[0]),
+                longest=config.evaluation.max_episode_steps,
+                env_id=config.env_id,
+            )
 
     def close(self) -> None:
         """Close the envs."""
@@ -128,6 +151,8 @@ def execute(
         Trainer.families[algorithm.family].check(algorithm, envs)
         evaluator = EvaluationEnvs(session, algorithm)
         stack.callback(evaluator.close)
+        if config.evaluation.every_steps and config.evaluation.video:
+            require_video()
         if config.evaluation.every_steps and session.env is not None:
             evaluator.open()  # a user's env that cannot be had twice is better known now
         run = open_run()
@@ -156,6 +181,8 @@ def _run(
     start: Start | None,
 ) -> Trainer:
     config = session.config
+    if config.evaluation.video:
+        callbacks = [*callbacks, VideoCallback(evaluator.record, run.dir / "videos")]
     with ExitStack() as stack:
         logger = _logger(run, config, None if start is None else start.state["trainer"]["global_step"])
         stack.callback(logger.close)

@@ -15,7 +15,7 @@ from rl_training.errors import EnvError
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvSpec
 
-    from rl_training.types import Array
+    from rl_training.types import Array, Obs
 
 _NEVER = 2**30  # agent steps: time limits are applied by `VectorEnv`
 
@@ -63,7 +63,8 @@ class AleBackend:
             use_fire_reset=atari.fire_reset,
         )
         size = atari.screen_size
-        self.obs = np.zeros((num_envs, settings.frame_stack, size, size), np.uint8)
+        self._stacks = np.zeros((num_envs, settings.frame_stack, size, size), np.uint8)
+        self.obs: Obs = self._stacks
         self.rewards = np.zeros(num_envs)
         self.terminated = np.zeros(num_envs, np.bool_)
         self.truncated = np.zeros(num_envs, np.bool_)
@@ -72,11 +73,11 @@ class AleBackend:
 
     def reset(self, indices: Sequence[int], seeds: Sequence[int]) -> None:
         """Begin a new game in some envs, from a seed of its own or (-1) as the game's generator goes on."""
-        chosen = np.zeros(len(self.obs), np.bool_)
+        chosen = np.zeros(len(self._lives), np.bool_)
         chosen[list(indices)] = True
         in_order = np.asarray(seeds, np.int64)[np.argsort(indices)]
         frames, info = self.env.reset(seed=in_order, options={"reset_mask": chosen})
-        self.obs[chosen] = frames[chosen]
+        self._stacks[chosen] = frames[chosen]
         self._lives[chosen] = info["lives"][chosen]
 
     def step(self, actions: Array, indices: Sequence[int] | None = None) -> None:
@@ -85,10 +86,10 @@ class AleBackend:
             raise EnvError("the ale backend steps all envs or none")
         frames, self.rewards[:], self.terminated[:], _, info = self.env.step(actions)
         self.truncated.fill(False)
-        obs, lives = self.obs, info["lives"]
-        for k in range(obs.shape[1] - 1):
-            obs[:, k] = obs[:, k + 1]
-        obs[:, -1] = frames[:, 0]
+        stacks, lives = self._stacks, info["lives"]
+        for k in range(stacks.shape[1] - 1):
+            stacks[:, k] = stacks[:, k + 1]
+        stacks[:, -1] = frames[:, 0]
         if self.life_lost is not None:
             self.life_lost[:] = (lives > 0) & (lives < self._lives) & ~self.terminated
         self._lives[:] = lives

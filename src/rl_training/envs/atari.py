@@ -69,9 +69,9 @@ class AtariGame(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: Env, settings: AtariConfig, frame_skip: int, frame_stack: int) -> None:
         super().__init__(env)
         self._settings, self._frame_skip = settings, frame_skip
-        self._game: Any = env
-        self._ale: Any = self._game.ale
-        self._actions: list[Any] = list(self._game._action_set)
+        game: Any = env
+        self._game, self._ale = game, game.ale
+        self._actions: list[Any] = list(game._action_set)
         ale_py = importlib.import_module("ale_py")
         self._noop, fire = ale_py.Action.NOOP, ale_py.Action.FIRE
         self._fire = fire if settings.fire_reset and fire in self._actions else None
@@ -147,7 +147,7 @@ class AreaScaling:
 
     def __call__(self, screen: Array) -> Array:
         """`[height, width]` bytes at the new size."""
-        if self._is_identity(screen):
+        if screen.shape == (self._rows.shape[1], self._columns.shape[1]):
             return screen
         narrow = screen[:, self._columns[0]] * self._column_weights[0]
         for columns, weights in zip(self._columns[1:], self._column_weights[1:], strict=True):
@@ -155,10 +155,8 @@ class AreaScaling:
         small = narrow[self._rows[0]] * self._row_weights[0]
         for rows, weights in zip(self._rows[1:], self._row_weights[1:], strict=True):
             small += narrow[rows] * weights
-        return np.rint(small).astype(np.uint8)
-
-    def _is_identity(self, screen: Array) -> bool:
-        return (self._rows.shape[1], self._columns.shape[1]) == screen.shape
+        scaled: Array = np.rint(small).astype(np.uint8)
+        return scaled
 
 
 def _areas(old: int, new: int) -> tuple[Array, Array]:

@@ -50,6 +50,8 @@ class EvaluationConfig:
     """Envs that play them side by side."""
     deterministic: Bool = True
     """Take the most likely action rather than a sample."""
+    video: Bool = False
+    """Record the first episode of every evaluation in the run's folder `videos` (extra: video)."""
     max_episode_steps: PositiveInt = 100_000
     """Cut an episode that does not end by itself after so many steps, with a warning, and count it so."""
 

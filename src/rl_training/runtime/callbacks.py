@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
 from time import monotonic
@@ -101,6 +101,17 @@ class EvaluationCallback(Callback):
         """Restore what `state_dict` gave."""
         self.best, self.best_step = state["best"], state["best_step"]
         self.last_step = state["last_step"]
+
+
+class VideoCallback(Callback):
+    """Records an episode after every evaluation, as `videos/step_<n>.mp4` of the run."""
+
+    def __init__(self, record: Callable[[Path], None], folder: Path) -> None:
+        self.record, self.folder = record, folder
+
+    def on_evaluation(self, trainer: Trainer, evaluation: Evaluation) -> None:
+        """Film the policy that was just evaluated."""
+        self.record(self.folder / f"step_{trainer.global_step}.mp4")
 
 
 class CheckpointCallback(Callback):

@@ -11,17 +11,22 @@ import numpy as np
 from rl_training.errors import EnvError, MissingExtraError
 
 
+def require_video() -> Any:
+    """The module that writes videos, or an error that names the extra which brings it."""
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise MissingExtraError("writing a video", "video") from None
+    return imageio_ffmpeg
+
+
 class VideoWriter:
     """Writes RGB frames to an mp4; use as a context manager."""
 
     def __init__(self, path: str | PathLike[str], fps: float) -> None:
-        try:
-            import imageio_ffmpeg
-        except ImportError:
-            raise MissingExtraError("writing a video", "video") from None
+        self._open = require_video().write_frames
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._open = imageio_ffmpeg.write_frames
         self._fps, self._stream = fps, None  # type: tuple[float, Any]
         self.frames = 0
 
