@@ -27,7 +27,7 @@ COMMANDS = {
     "eval": ("evaluate", "play full episodes with a trained agent"),
     "resume": ("resume", "go on with a run that was stopped, or train a finished one further"),
     "inspect": ("inspect", "say what a checkpoint holds, as hashes, or what differs between two"),
-    "report": ("report", "write a self-contained report.html of a run"),
+    "report": ("report", "tables and pages of what runs came to: one run, or all below a directory"),
     "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
     "list": ("listing", "list algorithms, presets and envs"),
     "check-env": ("check_env", "say what is wrong with an env, in words"),

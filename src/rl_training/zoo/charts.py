@@ -22,6 +22,8 @@ class Line:
     label: str
     points: Sequence[Point]
     kind: str = "train"
+    band: Sequence[tuple[float, float, float]] = ()
+    """Where the line might as well be: x, low, high."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,11 @@ def chart(
     grid = "".join(f"M0 {_at(scale.y(y))}H{SPAN}" for y in y_at)
     whiskers = "".join(f"M{_at(scale.x(m.x))} {_at(scale.y(m.low))}V{_at(scale.y(m.high))}" for m in marks)
     lines = [line for line in lines if line.points]
-    paths = "".join(f'<path class="line {line.kind}" d="{_path(line.points, scale)}"/>' for line in lines)
+    paths = "".join(
+        f'<path class="band {line.kind}" d="{_area(line, scale)}"/>' for line in lines if line.band
+    )
+    paths += "".join(f'<path class="line {line.kind}" d="{_path(line.points, scale)}"/>' for line in lines)
+    hints = _hints(lines, scale) if len(lines) <= 1 else _shared_hints(lines, scale)
     y_texts = "".join(
         f'<span class="y" style="top:{scale.y(y):.2f}%">{text}</span>'
         for y, text in zip(y_at, _labels(y_at), strict=True)
@@ -80,7 +86,7 @@ def chart(
         + (f'<div class="y-label">{escape(y_label)}</div>' if y_label else "")
         + f'<div class="plot"><svg viewBox="0 0 {SPAN} {SPAN}" preserveAspectRatio="none" aria-hidden="true">'
         f'<path class="grid" d="{grid}"/>{paths}<path class="whisker" d="{whiskers}"/></svg>'
-        f"{y_texts}{x_texts}{_hints(lines, scale)}{_dots(marks, scale)}</div>"
+        f"{y_texts}{x_texts}{hints}{_dots(marks, scale)}</div>"
         + (f'<div class="x-label">{escape(x_label)}</div>' if x_label else "")
         + "</figure>"
     )
@@ -112,6 +118,7 @@ def _scale(lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int) -> tuple[
     """A scale that shows everything and ends on round numbers above and below."""
     xs = [x for line in lines for x, _ in line.points] + [m.x for m in marks]
     ys = [y for line in lines for _, y in line.points] + [y for m in marks for y in (m.low, m.y, m.high)]
+    ys += [y for line in lines for _, low, high in line.band for y in (low, high)]
     y_at = ticks(min(ys, default=0.0), max(ys, default=1.0), y_ticks)
     return Scale(max(xs, default=0.0) or 1.0, y_at[0], y_at[-1]), y_at
 
@@ -119,6 +126,13 @@ def _scale(lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int) -> tuple[
 def _path(points: Sequence[Point], scale: Scale) -> str:
     shown = [f"{_at(scale.x(x))} {_at(scale.y(y))}" for x, y in thin(points)]
     return "M" + "L".join(shown) + ("h0" if len(shown) == 1 else "")
+
+
+def _area(line: Line, scale: Scale) -> str:
+    """There along the upper edge of the band, back along the lower."""
+    upper = [(x, high) for x, _, high in line.band]
+    lower = [(x, low) for x, low, _ in reversed(line.band)]
+    return "M" + "L".join(f"{_at(scale.x(x))} {_at(scale.y(y))}" for x, y in (*upper, *lower)) + "Z"
 
 
 def _at(percent: float) -> str:
@@ -149,6 +163,32 @@ def _hints(lines: Sequence[Line], scale: Scale) -> str:
             style = f"left:{left:.2f}%;width:{right - left:.2f}%;{at}"
             hints.append(f'<i class="hint{side}" style="{style}" data-hint="{escape(text)}"></i>')
     return "".join(hints)
+
+
+def _shared_hints(lines: Sequence[Line], scale: Scale) -> str:
+    """Invisible columns that show what every line has under the pointer."""
+    at = sorted({x for line in lines for x, _ in line.points})
+    at = at[:: -(-len(at) // MAX_HINTS)]
+    edges = [scale.x((a + b) / 2) for a, b in pairwise(at)]
+    hints = []
+    for x, left, right in zip(at, [0.0, *edges], [*edges, 100.0], strict=True):
+        known = [(line.label, value) for line in lines if (value := _value_at(line.points, x)) is not None]
+        known.sort(key=lambda pair: -pair[1])
+        text = "\n".join([f"step {count(x)}", *(f"{number(value)}  {label}" for label, value in known)])
+        where = f"--x:{100 * (scale.x(x) - left) / max(right - left, 1e-9):.0f}%;--y:50%"
+        side = " flip" if scale.x(x) > 60 else ""
+        style = f"left:{left:.2f}%;width:{right - left:.2f}%;{where}"
+        hints.append(f'<i class="hint many{side}" style="{style}" data-hint="{escape(text)}"></i>')
+    return "".join(hints)
+
+
+def _value_at(points: Sequence[Point], x: float) -> float | None:
+    """A line's value between its first and its last point."""
+    if not points or not points[0][0] <= x <= points[-1][0]:
+        return None
+    after = next(i for i, (at, _) in enumerate(points) if at >= x)
+    (x1, y1), (x0, y0) = points[after], points[max(0, after - 1)]
+    return y1 if x1 == x0 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
 def _dots(marks: Sequence[Mark], scale: Scale) -> str:

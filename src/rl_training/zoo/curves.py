@@ -63,7 +63,8 @@ def sample_efficiency(
     for begin, end in _stretches(present):
         columns[:, begin:end] = _band(values[present[:, begin], begin:end], confidence, replicates, rng)
     known = present.any(axis=0)
-    return Curve(grid[known], *columns[:, known], present.sum(axis=0)[known])
+    value, low, high = columns[:, known]
+    return Curve(grid[known], value, low, high, present.sum(axis=0)[known])
 
 
 def first_reached(at: ArrayLike, scores: ArrayLike, threshold: float) -> float:

@@ -9,11 +9,15 @@ from html import escape
 from importlib import resources
 
 
-def page(title: str, body: str) -> str:
-    """A complete document. Its content policy forbids every load and every script but our own."""
+def page(title: str, body: str, *, media: bool = False) -> str:
+    """A complete document. Its content policy forbids every load and every script but our own.
+
+    With `media`, videos may be in it, inside the file itself.
+    """
     style, script = _asset("report.css"), _asset("report.js")
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    policy += "; media-src data:" if media else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

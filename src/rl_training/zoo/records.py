@@ -166,9 +166,9 @@ def read_run(path: str | Path) -> RunRecord:
     problems: list[str] = []
     config = _config(path, problems)
     metadata = _metadata(path, problems)
-    metrics = tuple(_rows(path / METRICS, problems))
-    rows = list(_rows(path / EVALUATIONS, problems))
-    evaluations = [point for row in rows if (point := _evaluation(row))]
+    metrics = tuple(read_rows(path / METRICS, problems))
+    rows = list(read_rows(path / EVALUATIONS, problems))
+    evaluations = [point for row in rows if (point := evaluation_of(row))]
     if len(evaluations) < len(rows):
         problems.append(f"{EVALUATIONS}: {len(rows) - len(evaluations)} without a mean return, left out")
     checkpoints = _checkpoints(path)
@@ -234,7 +234,7 @@ def _problem(path: Path, name: str, error: Exception) -> str:
     return str(error).replace(f"{path}/", "").replace(str(path), path.resolve().name)
 
 
-def _rows(path: Path, problems: list[str]) -> Iterator[Row]:
+def read_rows(path: Path, problems: list[str]) -> Iterator[Row]:
     """The readable rows of a JSONL file; a torn line costs itself and no other."""
     bad: list[int] = []
     try:
@@ -261,7 +261,7 @@ def _row(line: str) -> Row | None:
     return row if step is not None and step >= 0 else None
 
 
-def _evaluation(row: Row) -> EvaluationPoint | None:
+def evaluation_of(row: Row) -> EvaluationPoint | None:
     mean = number(row.get("return_mean"))
     if mean is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,34 @@ def write_run(parent: Path, *, name: str = NAME, **replaced: Any) -> Path:
         if parts[file] is not None:
             (path / f"{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in parts[file]))
     return path
+
+
+def write_seeds(
+    parent: Path,
+    finals: Sequence[float],
+    *,
+    algo: str = "ppo",
+    env: str = "CartPole-v1",
+    preset: str | None = None,
+    status: str = "completed",
+    seconds: float = 10.0,
+    spread: float = 0.0,
+    **settings: Any,
+) -> list[Path]:
+    """Runs that differ in their seed: two evaluations each, half the final score and the final score."""
+    paths = []
+    for seed, final in enumerate(finals):
+        rows = [
+            {
+                "global_step": step, "elapsed_s": seconds * step / 2000, "return_mean": mean,
+                "return_std": spread, "returns": [mean - spread, mean + spread],
+            }
+            for step, mean in ((1000, final / 2), (2000, final))
+        ]  # fmt: skip
+        logged = [{"global_step": 2000, "elapsed_s": seconds, "rollout/return_mean": final}]
+        own = config() | {"algo": algo, "env_id": env, "seed": seed} | settings
+        data = metadata() | {"preset": preset, "status": status, "resumes": []}
+        name = f"{algo}__{env}__seed{seed}__20260102T030405Z"
+        parts = {"config": own, "metadata": data, "metrics": logged, "evaluations": rows}
+        paths.append(write_run(parent, name=name, **parts))
+    return paths
