@@ -3,7 +3,7 @@
     python benchmarks/report_scan.py [--runs 10000] [-o benchmarks/results/report-scan.json]
 
 Makes synthetic run directories with the files of real ones (config, metadata, 50 log lines, 20 evaluations of
-10 episodes), nested three deep, and times the whole command in a process of its own, start of Python included.
+10 episodes), nested three deep, and times the command in a process of its own, start of Python included.
 """
 
 from __future__ import annotations

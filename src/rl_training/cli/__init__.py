@@ -28,6 +28,10 @@ COMMANDS = {
     "resume": ("resume", "go on with a run that was stopped, or train a finished one further"),
     "inspect": ("inspect", "say what a checkpoint holds, as hashes, or what differs between two"),
     "report": ("report", "tables and pages of what runs came to: one run, or all below a directory"),
+    "leaderboard": ("leaderboard", "rank algorithms or presets over envs, with intervals and ties"),
+    "compare": ("compare", "say whether one set of runs is worse than another beyond noise"),
+    "plot": ("plot", "draw learning curves of runs, with intervals, as a picture"),
+    "zoo": ("zoo", "results of many runs: the same as `report` and `leaderboard`"),
     "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
     "list": ("listing", "list algorithms, presets and envs"),
     "check-env": ("check_env", "say what is wrong with an env, in words"),
@@ -69,9 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+def zoo_main() -> int:
+    """The script `axiomrl-zoo`: `axiomrl zoo` in one word."""
+    return main(["zoo", *sys.argv[1:]])
+
+
 def overview() -> str:
     """What `axiomrl --help` prints."""
-    rows = "\n".join(f"  {name:<11}{text}" for name, (_, text) in COMMANDS.items())
+    rows = "\n".join(f"  {name:<13}{text}" for name, (_, text) in COMMANDS.items())
     return (
         "usage: axiomrl COMMAND [options]\n\n"
         "Reinforcement learning in PyTorch that you can install, run, trust, reproduce and read.\n\n"

@@ -39,7 +39,7 @@ def add_selection(parser: Parser) -> None:
     )
     parser.add_argument(
         "--confidence",
-        type=_share,
+        type=share,
         default=0.95,
         metavar="P",
         help="of the bootstrap intervals (default: 0.95)",
@@ -102,7 +102,13 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _share(text: str) -> float:
+def fraction(text: str) -> float:
+    """A number from 0 up, below 1."""
+    return 0.0 if text in ("0", "0.0") else share(text)
+
+
+def share(text: str) -> float:
+    """A number between 0 and 1."""
     try:
         value = float(text)
     except ValueError:

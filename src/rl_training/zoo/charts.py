@@ -41,13 +41,14 @@ class Mark:
 class Scale:
     """Maps data to percent of the plot, y counted from the top."""
 
+    x_start: float
     x_end: float
     y_low: float
     y_high: float
 
     def x(self, value: float) -> float:
         """Percent from the left."""
-        return 100 * value / self.x_end
+        return 100 * (value - self.x_start) / (self.x_end - self.x_start)
 
     def y(self, value: float) -> float:
         """Percent from the top."""
@@ -63,11 +64,14 @@ def chart(
     x_label: str = "",
     x_ticks: int = 7,
     y_ticks: int = 6,
+    x_start: float = 0.0,
+    x_name: str = "step",
     kind: str = "",
 ) -> str:
-    """A line chart over environment steps, with hints under the pointer."""
-    scale, y_at = _scale(lines, marks, y_ticks)
-    x_at = [x for x in ticks(0, 0.97 * scale.x_end, x_ticks) if x <= scale.x_end]
+    """A line chart over environment steps (or what `x_name` says), with hints under the pointer."""
+    scale, y_at = _scale(lines, marks, y_ticks, x_start)
+    x_last = x_start + 0.97 * (scale.x_end - x_start)
+    x_at = [x for x in ticks(x_start, x_last, x_ticks) if x_start <= x <= scale.x_end]
     grid = "".join(f"M0 {_at(scale.y(y))}H{SPAN}" for y in y_at)
     whiskers = "".join(f"M{_at(scale.x(m.x))} {_at(scale.y(m.low))}V{_at(scale.y(m.high))}" for m in marks)
     lines = [line for line in lines if line.points]
@@ -75,7 +79,7 @@ def chart(
         f'<path class="band {line.kind}" d="{_area(line, scale)}"/>' for line in lines if line.band
     )
     paths += "".join(f'<path class="line {line.kind}" d="{_path(line.points, scale)}"/>' for line in lines)
-    hints = _hints(lines, scale) if len(lines) <= 1 else _shared_hints(lines, scale)
+    hints = _hints(lines, scale) if len(lines) <= 1 else _shared_hints(lines, scale, x_name)
     y_texts = "".join(
         f'<span class="y" style="top:{scale.y(y):.2f}%">{text}</span>'
         for y, text in zip(y_at, _labels(y_at), strict=True)
@@ -114,13 +118,16 @@ def thin(points: Sequence[Point], at_most: int = MAX_POINTS) -> list[Point]:
     return kept
 
 
-def _scale(lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int) -> tuple[Scale, list[float]]:
+def _scale(
+    lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int, x_start: float
+) -> tuple[Scale, list[float]]:
     """A scale that shows everything and ends on round numbers above and below."""
     xs = [x for line in lines for x, _ in line.points] + [m.x for m in marks]
     ys = [y for line in lines for _, y in line.points] + [y for m in marks for y in (m.low, m.y, m.high)]
     ys += [y for line in lines for _, low, high in line.band for y in (low, high)]
     y_at = ticks(min(ys, default=0.0), max(ys, default=1.0), y_ticks)
-    return Scale(max(xs, default=0.0) or 1.0, y_at[0], y_at[-1]), y_at
+    x_end = max(xs, default=x_start)
+    return Scale(x_start, x_end if x_end > x_start else x_start + 1.0, y_at[0], y_at[-1]), y_at
 
 
 def _path(points: Sequence[Point], scale: Scale) -> str:
@@ -165,7 +172,7 @@ def _hints(lines: Sequence[Line], scale: Scale) -> str:
     return "".join(hints)
 
 
-def _shared_hints(lines: Sequence[Line], scale: Scale) -> str:
+def _shared_hints(lines: Sequence[Line], scale: Scale, x_name: str) -> str:
     """Invisible columns that show what every line has under the pointer."""
     at = sorted({x for line in lines for x, _ in line.points})
     at = at[:: -(-len(at) // MAX_HINTS)]
@@ -174,7 +181,12 @@ def _shared_hints(lines: Sequence[Line], scale: Scale) -> str:
     for x, left, right in zip(at, [0.0, *edges], [*edges, 100.0], strict=True):
         known = [(line.label, value) for line in lines if (value := _value_at(line.points, x)) is not None]
         known.sort(key=lambda pair: -pair[1])
-        text = "\n".join([f"step {count(x)}", *(f"{number(value)}  {label}" for label, value in known)])
+        text = "\n".join(
+            [
+                f"{x_name} {count(x) if x_name == 'step' else number(x)}",
+                *(f"{number(value)}  {label}" for label, value in known),
+            ]
+        )
         where = f"--x:{100 * (scale.x(x) - left) / max(right - left, 1e-9):.0f}%;--y:50%"
         side = " flip" if scale.x(x) > 60 else ""
         style = f"left:{left:.2f}%;width:{right - left:.2f}%;{where}"

@@ -61,7 +61,7 @@ def overview(
 def group_table(view: Overview) -> Table:
     """One row a group."""
     keys = view.groups[0].keys if view.groups else GROUP_BY
-    columns = [Column(key, key, numeric=False) for key in keys]
+    columns = [Column(key, key.rpartition(".")[2], numeric=False) for key in keys]
     columns += [
         Column("runs", "runs"), Column("steps", "steps"), Column("score", view.title), Column("best", "best"),
     ]  # fmt: skip

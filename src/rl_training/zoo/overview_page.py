@@ -32,7 +32,7 @@ def overview_page(view: Overview, *, command: str = "") -> str:
     ]  # fmt: skip
     body = "\n".join(part for part in parts if part)
     footer = f"<footer>written by axiomrl {__version__}</footer>"
-    return page(_title(view), f"{body}\n{footer}", media=bool(videos))
+    return page(_title(view), f"{body}\n{footer}", media=bool(videos), broad=True)
 
 
 def _title(view: Overview) -> str:

@@ -9,21 +9,22 @@ from html import escape
 from importlib import resources
 
 
-def page(title: str, body: str, *, media: bool = False) -> str:
+def page(title: str, body: str, *, media: bool = False, broad: bool = False) -> str:
     """A complete document. Its content policy forbids every load and every script but our own.
 
-    With `media`, videos may be in it, inside the file itself.
+    With `media`, videos may be in it, inside the file itself; `broad` is for pages of wide tables.
     """
     style, script = _asset("report.css"), _asset("report.js")
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    wide = ' class="broad"' if broad else ""
     policy += "; media-src data:" if media else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
+        f"<body>\n<main{wide}>\n{body}\n</main>\n<script>{script}</script>\n</body>\n</html>\n"
     )
 
 

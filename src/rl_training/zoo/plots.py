@@ -21,21 +21,34 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 def learning_curve(runs: str | Path | Sequence[str | Path], output: str | Path) -> Path:
     """Draw one run, or several of one kind (seeds): each thin, their mean thick, evaluations as points."""
-    import matplotlib
-
     paths = [runs] if isinstance(runs, str | Path) else list(runs)
     records = [read_run(path) for path in paths]
-    output = Path(output)
-    if output.suffix.lower() not in ENDINGS:
-        raise AxiomError(f"{output}: the name must end in one of {', '.join(ENDINGS)}")
+    output = drawable(output)
     if not any(record.series(RETURN) or record.evaluations for record in records):
         named = ", ".join(map(str, paths)) or "no run"
         raise AxiomError(f"nothing to draw: no return has been recorded in {named}")
-    figure = _figure(records)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    return save(_figure(records), output)
+
+
+def drawable(output: str | Path) -> Path:
+    """A file that a picture can be written to."""
+    output = Path(output)
+    if output.suffix.lower() not in ENDINGS:
+        raise AxiomError(f"{output}: the name must end in one of {', '.join(ENDINGS)}")
+    return output
+
+
+def save(figure: Figure, output: Path) -> Path:
+    """Write a picture; the same runs give the same file."""
+    import matplotlib
+
     undated = {".svg": "Date", ".png": "Software", ".pdf": "CreationDate"}[output.suffix.lower()]
-    with matplotlib.rc_context({"svg.hashsalt": "axiomrl"}):  # the same runs give the same file
-        figure.savefig(output, dpi=160, metadata={undated: None})
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with matplotlib.rc_context({"svg.hashsalt": "axiomrl"}):
+            figure.savefig(output, dpi=160, metadata={undated: None})
+    except OSError as error:
+        raise AxiomError(f"{output}: cannot be written: {error.strerror}") from None
     return output
 
 
@@ -74,7 +87,10 @@ def _figure(runs: Sequence[RunRecord]) -> Figure:
     seeds = "seeds" if len({run.seed for run in runs}) == len(runs) else "runs"
     which = f"seed {runs[0].seed}" if len(runs) == 1 else f"{len(runs)} {seeds}"
     axes.set_title(f"{titles} · {which}", loc="left", fontsize=11, pad=30, parse_math=False)
-    _dress(axes)
+    dress(axes)
+    axes.legend(
+        frameon=False, fontsize=9, labelcolor=INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.01, 1)
+    )
     return figure
 
 
@@ -101,7 +117,8 @@ def _evaluations(axes: Axes, pooled: dict[int, list[float]]) -> None:
               clip_on=False)  # fmt: skip
 
 
-def _dress(axes: Axes) -> None:
+def dress(axes: Axes) -> None:
+    """Light axes that do not compete with the lines."""
     axes.set_xlabel(STEPS, color=INK)
     axes.set_ylabel("return", color=INK)
     axes.set_xlim(left=0)
@@ -112,6 +129,3 @@ def _dress(axes: Axes) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GRID)
-    axes.legend(
-        frameon=False, fontsize=9, labelcolor=INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.01, 1)
-    )

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from zoo_runs import evaluations, metrics, write_run
+from zoo_runs import evaluations, metrics, write_run, write_seeds
 
+from rl_training.cli import main
 from rl_training.errors import AxiomError
 from rl_training.zoo.plots import learning_curve, mean_curve, pooled_evaluations
 from rl_training.zoo.records import read_run
@@ -61,3 +62,36 @@ def test_drawing_imports_no_torch_and_no_window_system(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(write_run(tmp_path)), str(tmp_path / "curve.png")]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_command_draws_groups_with_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_seeds(tmp_path / "runs" / "a", [100.0, 200.0, 300.0])
+    write_seeds(tmp_path / "runs" / "b", [50.0, 60.0], algo="dqn")
+    write_seeds(tmp_path / "runs" / "c", [-100.0], env="Pendulum-v1")
+    target = tmp_path / "out" / "curves.svg"
+    assert (
+        main(["plot", str(tmp_path / "runs"), "-o", str(target), "--title", "Two", "--threshold", "90"]) == 0
+    )
+    assert capsys.readouterr().out == f"{target}\n"
+    first = target.read_text()
+    assert first.count('id="FillBetweenPolyCollection_') + first.count('id="PolyCollection_') == 2
+    assert (
+        main(["plot", str(tmp_path / "runs"), "-o", str(target), "--title", "Two", "--threshold", "90"]) == 0
+    )
+    assert target.read_text() == first
+    assert main(["plot", str(tmp_path / "runs"), "-o", str(tmp_path / "curves.bmp")]) == 2
+    write_seeds(tmp_path / "none", [])
+    write_run(tmp_path / "none", evaluations=[])
+    assert main(["plot", str(tmp_path / "none"), "-o", str(target)]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
+
+
+def test_the_command_imports_no_torch(tmp_path: Path) -> None:
+    write_seeds(tmp_path / "runs", [100.0, 200.0])
+    code = (
+        "import sys; from rl_training.cli import main; main(['plot', *sys.argv[1:]]);"
+        "print([m for m in ('torch', 'matplotlib.pyplot', 'tkinter', 'gymnasium') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "runs"), "-o", str(tmp_path / "curve.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

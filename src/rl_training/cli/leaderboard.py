@@ -1,0 +1,79 @@
+"""`axiomrl leaderboard`: rank algorithms, presets or anything else over envs."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from rl_training.cli.parser import Parser, positive_int
+from rl_training.cli.reporting import add_output, add_selection, chosen_format, deliver, selected, words
+
+
+def add_arguments(parser: Parser) -> None:
+    """Which runs, who competes, and by what."""
+    add_selection(parser)
+    parser.add_argument(
+        "--by",
+        metavar="KEYS",
+        type=words,
+        default=("algo",),
+        help="who competes: algo, preset, or keys of the config, separated by commas (default: algo)",
+    )
+    parser.add_argument(
+        "--statistic",
+        choices=("iqm", "mean", "median", "gap"),
+        default="iqm",
+        help="what is ranked by; gap is the optimality gap, smaller is better (default: iqm)",
+    )
+    parser.add_argument(
+        "--normalize",
+        choices=("none", "reference", "human", "board"),
+        help="what becomes 0 and 1: random and reference or human play, or the lowest and highest score of "
+        "the board (default: none for one env, reference for several)",
+    )
+    parser.add_argument(
+        "--min-seeds",
+        type=positive_int,
+        default=3,
+        metavar="N",
+        help="fewer on any env, and there is no rank (default: 3)",
+    )
+    parser.add_argument("--baseline", metavar="NAME", help="also the distance of everybody from this one")
+    parser.add_argument(
+        "--exclude-drift", action="store_true", help="leave out runs that are not what their preset says"
+    )
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rank and show."""
+    from rl_training.zoo import leaderboard as boards
+
+    _, runs = selected(args)
+    board = boards.leaderboard(
+        runs,
+        by=args.by,
+        statistic=args.statistic,
+        scale=args.normalize,
+        which=args.score,
+        min_seeds=args.min_seeds,
+        baseline=args.baseline,
+        confidence=args.confidence,
+        without_drift=args.exclude_drift,
+    )
+    name, output = chosen_format(args), args.output
+    if name == "html":
+        from rl_training.zoo.leaderboard_page import leaderboard_page
+
+        output = output or (
+            args.paths[0] / "leaderboard.html" if len(args.paths) == 1 else Path("leaderboard.html")
+        )
+        deliver(leaderboard_page(board, command=shlex.join(["axiomrl", *sys.argv[1:]])), output)
+        return 0
+    writers = {
+        "text": boards.as_text, "json": boards.as_json, "csv": boards.as_csv, "markdown": boards.as_markdown,
+    }  # fmt: skip
+    deliver(writers[name](board), output)
+    return 0

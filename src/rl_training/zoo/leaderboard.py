@@ -1,0 +1,315 @@
+"""`axiomrl leaderboard`: who is best over several envs, with intervals and ties, and who cannot be ranked.
+
+Ranks: contestants are ordered by their statistic. One whose interval overlaps that of the first of a rank
+shares this rank (marked `=`), since the data do not tell them apart; the next rank counts all who are above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rl_training.errors import ConfigError, nearest
+from rl_training.experiment.files import to_json
+from rl_training.zoo import formatting as fmt
+from rl_training.zoo.drift import drift_of
+from rl_training.zoo.groups import Group, group_runs
+from rl_training.zoo.overview import TITLES, score_text
+from rl_training.zoo.references import Points, Scale, is_known, points_for
+from rl_training.zoo.statistics import (
+    STATISTICS,
+    Array,
+    Estimate,
+    difference,
+    estimate,
+    normalized,
+    probability_of_improvement,
+)
+from rl_training.zoo.summaries import RunSummary
+from rl_training.zoo.tables import Column, Table
+
+UNFINISHED = ("running", "interrupted")
+NAMES = {**TITLES, "gap": "optimality gap"}
+MAX_ENVS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A contestant: its place, its score over all envs, and that on each of them."""
+
+    name: str
+    rank: int | None
+    tied: bool
+    score: Estimate | None
+    by_env: Mapping[str, Group]
+    delta: Estimate | None = None
+    probability: Estimate | None = None
+    reason: str = ""
+
+    @property
+    def runs(self) -> list[RunSummary]:
+        """All of its runs that count."""
+        return [run for group in self.by_env.values() for run in group.runs]
+
+    @property
+    def drifted(self) -> int:
+        """How many of them are not what their preset says."""
+        return sum(bool(drift_of(run)) for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everybody, the best first, then those without a rank."""
+
+    entries: Sequence[Entry]
+    envs: Sequence[str]
+    statistic: str
+    confidence: float
+    scale: Scale
+    points: Points
+    baseline: str | None = None
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def title(self) -> str:
+        """What is ranked by."""
+        prefix = "" if self.scale == "none" else "normalised "
+        return f"{prefix}{NAMES[self.statistic]} [{100 * self.confidence:g} %]"
+
+
+def leaderboard(
+    runs: Sequence[RunSummary],
+    *,
+    by: Sequence[str] = ("algo",),
+    statistic: str = "iqm",
+    scale: Scale | None = None,
+    which: str = "final",
+    min_seeds: int = 3,
+    baseline: str | None = None,
+    confidence: float = 0.95,
+    without_drift: bool = False,
+) -> Board:
+    """Rank by a statistic over every env on the board; scores are normalised when there are several."""
+    counted = [run for run in runs if run.status not in UNFINISHED and run.score(which) is not None]
+    notes = (
+        [f"{len(runs) - len(counted)} unfinished or without a score, left out"]
+        if len(counted) < len(runs)
+        else []
+    )
+    if without_drift:
+        faithful = [run for run in counted if not drift_of(run)]
+        notes += (
+            [f"{len(counted) - len(faithful)} with drift, left out"] if len(faithful) < len(counted) else []
+        )
+        counted = faithful
+    contestants = _contestants(counted, by, which)
+    envs = sorted({run.env_id for run in counted})
+    chosen: Scale = scale or ("none" if len(envs) <= 1 and statistic != "gap" else "reference")
+    pooled = {
+        env: [s for run in counted if run.env_id == env and (s := run.score(which)) is not None]
+        for env in envs
+    }
+    points = {} if chosen == "none" else points_for(pooled, chosen)
+    if chosen in ("reference", "human") and (unknown := [env for env in envs if not is_known(env, chosen)]):
+        notes.append(
+            f"no {chosen} points for {', '.join(unknown)}: lowest and highest score of the board instead"
+        )
+    scored, unranked = [], []
+    for name, groups in contestants.items():
+        if reason := _unranked(groups, envs, min_seeds):
+            unranked.append(Entry(name, None, False, None, groups, reason=reason))
+        else:
+            strata = _strata(groups, envs, points)
+            found = estimate(strata, STATISTICS[statistic], confidence=confidence)
+            scored.append((Entry(name, None, False, found, groups), strata))
+    entries = _ranked(scored, statistic)
+    if baseline is not None:
+        entries = _against(
+            entries, {entry.name: strata for entry, strata in scored}, baseline, statistic, confidence
+        )
+    return Board([*entries, *unranked], envs, statistic, confidence, chosen, points, baseline, notes)
+
+
+def board_table(board: Board) -> Table:
+    """One row a contestant."""
+    single = len(board.envs) == 1
+    columns = [Column("rank", "rank"), Column("name", "name", numeric=False), Column("score", board.title)]
+    if board.baseline is not None:
+        columns += [Column("delta", f"Δ {board.baseline}"), Column("probability", f"P(> {board.baseline})")]
+    shown_envs = [] if single or len(board.envs) > MAX_ENVS else list(board.envs)
+    columns += [Column(f"env:{env}", env) for env in shown_envs]
+    columns += [Column("runs", "runs"), Column("notes", "", numeric=False)]
+    rows = []
+    for entry in board.entries:
+        row = [rank_text(entry), entry.name, _share_text(entry.score, board)]
+        if board.baseline is not None:
+            row += [_share_text(entry.delta, board, sign=True), _percent(entry.probability)]
+        row += [
+            score_text(entry.by_env[env].score) if env in entry.by_env else fmt.NONE for env in shown_envs
+        ]
+        rows.append([*row, str(len(entry.runs)), _remarks(entry)])
+    return Table(columns, rows, [entry_data(entry) for entry in board.entries])
+
+
+def entry_data(entry: Entry) -> dict[str, Any]:
+    """A contestant for programs."""
+    data: dict[str, Any] = {
+        "name": entry.name,
+        "rank": entry.rank,
+        "tied": entry.tied,
+        **_bounds("", entry.score),
+    }
+    data |= _bounds("delta", entry.delta) | _bounds("probability", entry.probability)
+    data |= {"runs": len(entry.runs), "drifted_runs": entry.drifted, "reason": entry.reason or None}
+    for env, group in entry.by_env.items():
+        data |= {f"{env}": group.score.value if group.score else None}
+    return data
+
+
+def strata_of(entry: Entry, board: Board) -> list[Array]:
+    """The scores that are ranked by, one array an env."""
+    return _strata(entry.by_env, board.envs, board.points)
+
+
+def rank_text(entry: Entry) -> str:
+    """`1`, `2=` for one of several, or a dash."""
+    return fmt.NONE if entry.rank is None else f"{entry.rank}{'=' * entry.tied}"
+
+
+def as_text(board: Board) -> str:
+    """The table, and what must be known of it."""
+    return board_table(board).text() + "".join(f"\n{note}" for note in _notes(board)) + "\n"
+
+
+def as_markdown(board: Board) -> str:
+    """The same for GitHub."""
+    return board_table(board).markdown() + "".join(f"\n- {note}" for note in _notes(board)) + "\n"
+
+
+def as_csv(board: Board) -> str:
+    """One line a contestant."""
+    return board_table(board).csv()
+
+
+def as_json(board: Board) -> str:
+    """Everything."""
+    data = {
+        "statistic": board.statistic, "confidence": board.confidence, "normalize": board.scale,
+        "points": {env: {"zero": low, "one": high} for env, (low, high) in board.points.items()},
+        "envs": list(board.envs), "baseline": board.baseline, "notes": list(board.notes),
+        "entries": [entry_data(entry) for entry in board.entries],
+    }  # fmt: skip
+    return to_json(data, indent=1) + "\n"
+
+
+def _contestants(runs: Sequence[RunSummary], by: Sequence[str], which: str) -> dict[str, dict[str, Group]]:
+    """Name → env → runs."""
+    found: dict[str, dict[str, Group]] = {}
+    for group in group_runs(runs, [*by, "env"], which=which):
+        name = " · ".join(group.values[:-1])
+        found.setdefault(name, {})[group.values[-1]] = group
+    return found
+
+
+def _unranked(groups: Mapping[str, Group], envs: Sequence[str], min_seeds: int) -> str:
+    """Why a contestant cannot be compared with the others, if so."""
+    missing = [env for env in envs if env not in groups]
+    few = [env for env, group in groups.items() if len({run.seed for run in group.runs}) < min_seeds]
+    reasons = [f"not on {', '.join(missing)}"] if missing else []
+    reasons += [f"fewer than {min_seeds} seeds on {', '.join(few)}"] if few else []
+    return "; ".join(reasons)
+
+
+def _strata(groups: Mapping[str, Group], envs: Sequence[str], points: Points) -> list[Array]:
+    return [
+        normalized(groups[env].scores, *points[env]) if env in points else np.asarray(groups[env].scores)
+        for env in envs
+    ]
+
+
+def _ranked(scored: Sequence[tuple[Entry, list[Array]]], statistic: str) -> list[Entry]:
+    """Entries in order, those whose interval overlaps the first of a rank sharing it."""
+    sign = 1.0 if statistic == "gap" else -1.0
+    order = sorted((entry for entry, _ in scored), key=lambda e: sign * (e.score.value if e.score else 0.0))
+    ranks: list[int] = []
+    for place, entry in enumerate(order):
+        leader = order[ranks[-1] - 1] if ranks else None
+        same = leader is not None and leader.score and entry.score and entry.score.overlaps(leader.score)
+        ranks.append(ranks[-1] if same else place + 1)
+    return [
+        Entry(e.name, rank, ranks.count(rank) > 1, e.score, e.by_env)
+        for e, rank in zip(order, ranks, strict=True)
+    ]
+
+
+def _against(
+    entries: Sequence[Entry],
+    strata: Mapping[str, list[Array]],
+    baseline: str,
+    statistic: str,
+    confidence: float,
+) -> list[Entry]:
+    """The same entries with their distance from one of them."""
+    if baseline not in strata:
+        near = nearest(baseline, strata)
+        known = f"did you mean {near}?" if near else f"ranked: {', '.join(strata) or 'nobody'}"
+        raise ConfigError(f"command line: --baseline {baseline}: not on the board; {known}")
+    found = []
+    for entry in entries:
+        if entry.name == baseline:
+            found.append(entry)
+            continue
+        pair = strata[baseline], strata[entry.name]
+        delta = difference(*pair, STATISTICS[statistic], confidence=confidence)
+        chance = probability_of_improvement(*pair, confidence=confidence)
+        found.append(Entry(entry.name, entry.rank, entry.tied, entry.score, entry.by_env, delta, chance))
+    return found
+
+
+def _share_text(score: Estimate | None, board: Board, *, sign: bool = False) -> str:
+    """Normalised scores with three decimals, raw ones as everywhere."""
+    if score is None:
+        return fmt.NONE
+    plus = "+" * (sign and score.value > 0)
+    if board.scale == "none":
+        return plus + score_text(score)
+    value = f"{plus}{fmt.number(score.value, 3)}"
+    if score.low is None or score.high is None:
+        return value
+    return f"{value} [{fmt.number(score.low, 3)}, {fmt.number(score.high, 3)}]"
+
+
+def _percent(share: Estimate | None) -> str:
+    if share is None:
+        return fmt.NONE
+    text = f"{100 * share.value:.0f} %"
+    if share.low is None or share.high is None:
+        return text
+    return f"{text} [{100 * share.low:.0f}, {100 * share.high:.0f}]"
+
+
+def _remarks(entry: Entry) -> str:
+    drift = f"drift in {entry.drifted} of {len(entry.runs)}" if entry.drifted else ""
+    return "; ".join(text for text in (entry.reason, drift) if text)
+
+
+def _bounds(name: str, score: Estimate | None) -> dict[str, float | None]:
+    prefix = f"{name}_" if name else ""
+    if score is None:
+        return {name or "score": None, f"{prefix}low": None, f"{prefix}high": None}
+    return {name or "score": score.value, f"{prefix}low": score.low, f"{prefix}high": score.high}
+
+
+def _notes(board: Board) -> list[str]:
+    notes = list(board.notes)
+    if any(entry.tied for entry in board.entries):
+        notes.append("= shares its rank: the interval overlaps that of the first of the rank")
+    if board.points:
+        shown = ", ".join(
+            f"{env} {fmt.number(low)} to {fmt.number(high)}" for env, (low, high) in board.points.items()
+        )
+        notes.append(f"0 to 1 is: {shown}")
+    return notes

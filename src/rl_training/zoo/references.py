@@ -1,0 +1,42 @@
+"""Reference points of envs: what random play, a human and the best published agent score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+from rl_training.experiment import yaml
+
+Scale = Literal["none", "reference", "human", "board"]
+Points = Mapping[str, tuple[float, float]]
+
+
+@cache
+def known_points() -> Mapping[str, Mapping[str, float]]:
+    """Env → name of a point → score."""
+    source = resources.files("rl_training") / "zoo" / "references.yaml"
+    return yaml.load_text(source.read_text("utf-8"), "references.yaml").data
+
+
+def points_for(scores: Mapping[str, Sequence[float]], scale: Scale) -> Points:
+    """For each env the scores that become 0 and 1. `scores` are those of everybody on the board.
+
+    Where the file knows nothing of an env, the lowest and the highest score on the board are taken.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for env, values in scores.items():
+        known = known_points().get(env, {})
+        if scale in ("reference", "human") and "random" in known and scale in known:
+            found[env] = (known["random"], known[scale])
+        else:
+            low, high = min(values), max(values)
+            found[env] = (low, high) if high > low else (low - 1.0, low)
+    return found
+
+
+def is_known(env: str, scale: Scale) -> bool:
+    """Does the file have the two points of this scale?"""
+    known = known_points().get(env, {})
+    return "random" in known and scale in known

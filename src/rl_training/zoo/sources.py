@@ -1,0 +1,107 @@
+"""Runs from whatever names them: a run, a directory of runs, or a manifest (a JSON file that lists results).
+
+A manifest has a list `runs`. An entry points to a run directory (`run_dir`, relative to the manifest) or
+holds the result itself: `seed`, `return_mean` or `returns`, `global_step`, `seconds`, `curve`. What the top
+says (`preset`, `algo`, `env_id`) holds for every entry that does not say otherwise; with `config` at the top
+or in an entry, a run that has other values is flagged as drift.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rl_training.errors import AxiomError, CheckpointError
+from rl_training.experiment.presets import load_preset
+from rl_training.zoo.configs import ConfigReader
+from rl_training.zoo.drift import differences
+from rl_training.zoo.records import mapping, number
+from rl_training.zoo.scan import PARTS, scan
+from rl_training.zoo.summaries import RunSummary, summarize
+
+_MAX_BYTES = 256 << 20
+
+
+def runs_of(path: str | Path, *, use_index: bool = True) -> list[RunSummary]:
+    """The runs that a path stands for; none is an error."""
+    path = Path(path)
+    runs = read_manifest(path) if path.is_file() else scan([path], use_index=use_index).runs
+    if not runs:
+        raise AxiomError(f"{path}: no run in it")
+    return runs
+
+
+def read_manifest(path: Path) -> list[RunSummary]:
+    """The runs a manifest lists."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"larger than {_MAX_BYTES} bytes")
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    entries = mapping(data).get("runs")
+    if not isinstance(entries, list):
+        raise CheckpointError(f"{path}: not a manifest: a JSON object with a list `runs` is expected")
+    common = {key: value for key, value in mapping(data).items() if key != "runs"}
+    return [_run(path, index, {**common, **mapping(entry)}) for index, entry in enumerate(entries)]
+
+
+def _run(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
+    if isinstance(folder := entry.get("run_dir"), str):
+        path = os.path.join(manifest.parent, folder)
+        names = frozenset(part for part in PARTS if os.path.exists(os.path.join(path, part)))
+        if len(names) < 2:
+            raise CheckpointError(f"{manifest}: run {index + 1}: {path}: not a run directory")
+        run = summarize(path, names, ConfigReader())
+        expected = entry.get("config")
+        drift = [change.key for change in differences(mapping(expected), run.config)]
+        return replace(run, drifted=[*run.drifted, *drift]) if drift else run
+    return _recorded(manifest, index, entry)
+
+
+def _recorded(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
+    """A result that stands in the manifest itself."""
+    given = entry.get("returns")
+    returns = [n for r in (given if isinstance(given, list) else ()) if (n := number(r)) is not None]
+    final = number(entry.get("return_mean"))
+    if final is None:
+        if not returns:
+            raise CheckpointError(f"{manifest}: run {index + 1}: neither run_dir nor return_mean nor returns")
+        final = sum(returns) / len(returns)
+    algo, env = _preset(entry)
+    steps, seconds = int(number(entry.get("global_step")) or 0), number(entry.get("seconds"))
+    points = [mapping(p) for p in curve] if isinstance(curve := entry.get("curve"), list) else []
+    known = [
+        p
+        for p in points
+        if number(p.get("global_step")) is not None and number(p.get("return_mean")) is not None
+    ]
+    known = [p for p in known if number(p["global_step"]) != steps]
+    return RunSummary(
+        path=f"{manifest}#{index + 1}",
+        algo=str(entry.get("algo") or algo),
+        env_id=str(entry.get("env_id") or env),
+        seed=str(entry.get("seed", "unknown")),
+        preset=str(entry["preset"]) if entry.get("preset") else None,
+        status=str(entry.get("status") or "completed"),
+        steps=steps,
+        wall_seconds=seconds,
+        steps_per_second=steps / seconds if seconds else None,
+        eval_steps=[*(int(p["global_step"]) for p in known), steps],
+        eval_seconds=[*(number(p.get("elapsed_s")) for p in known), seconds],
+        eval_means=[*(float(p["return_mean"]) for p in known), final],
+        returns=returns,
+    )
+
+
+def _preset(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Algorithm and env of the preset that is named, where it is known."""
+    try:
+        preset = load_preset(str(entry.get("preset"))).data
+        return str(preset["algo"]), str(preset["env_id"])
+    except (AxiomError, KeyError):
+        return "unknown", "unknown"

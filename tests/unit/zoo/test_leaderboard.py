@@ -1,0 +1,212 @@
+"""Ranks, ties, normalisation and who is left out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zoo_html import parse
+from zoo_runs import write_seeds
+
+from rl_training.cli import main
+from rl_training.errors import ConfigError
+from rl_training.zoo.leaderboard import Board, leaderboard
+from rl_training.zoo.leaderboard_page import leaderboard_page
+from rl_training.zoo.references import known_points, points_for
+from rl_training.zoo.scan import scan
+from rl_training.zoo.statistics import estimate, probability_of_improvement
+
+HIGH, CLOSE, LOW = [480.0, 490.0, 500.0, 495.0], [470.0, 485.0, 500.0, 490.0], [90.0, 100.0, 110.0, 120.0]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Three algorithms on one env."""
+    for algo, scores in (("ppo", HIGH), ("sac", CLOSE), ("dqn", LOW)):
+        write_seeds(tmp_path / "runs" / algo, scores, algo=algo)
+    return tmp_path / "runs"
+
+
+def board_of(folder: Path, **options: Any) -> Board:
+    return leaderboard(scan([folder]).runs, **options)
+
+
+def slow_iqm(values: list[float]) -> float:
+    cut = len(values) // 4
+    return statistics.fmean(sorted(values)[cut : len(values) - cut])
+
+
+def test_ranks_and_ties(runs: Path) -> None:
+    board = board_of(runs)
+    assert [(e.name, e.rank, e.tied) for e in board.entries] == [
+        ("ppo", 1, True), ("sac", 1, True), ("dqn", 3, False),
+    ]  # fmt: skip
+    for entry, scores in zip(board.entries, (HIGH, CLOSE, LOW), strict=True):
+        assert entry.score is not None
+        assert entry.score == estimate([scores])
+        assert entry.score.value == pytest.approx(slow_iqm(scores))
+
+
+def test_a_tie_is_measured_against_the_first_of_a_rank(tmp_path: Path) -> None:
+    """b overlaps a, and c overlaps b but not a: c is third, not part of a chain of ties."""
+    for algo, middle in (("a", 20.0), ("b", 16.0), ("c", 12.0)):
+        write_seeds(tmp_path / algo, [middle - 3, middle - 1, middle + 1, middle + 3], algo=algo)
+    assert [(e.name, e.rank, e.tied) for e in board_of(tmp_path).entries] == [
+        ("a", 1, True), ("b", 1, True), ("c", 3, False),
+    ]  # fmt: skip
+
+
+def test_several_envs_are_normalised_by_reference_points(tmp_path: Path) -> None:
+    ppo = {"CartPole-v1": [400.0, 450.0, 500.0], "Pendulum-v1": [-200.0, -180.0, -160.0]}
+    dqn = {"CartPole-v1": [100.0, 120.0, 140.0], "Pendulum-v1": [-900.0, -800.0, -700.0]}
+    for algo, by_env in (("ppo", ppo), ("dqn", dqn)):
+        for env, scores in by_env.items():
+            write_seeds(tmp_path / algo / env, scores, algo=algo, env=env)
+    board = board_of(tmp_path, statistic="mean")
+    points = {env: known_points()[env] for env in ppo}
+    for entry, by_env in zip(board.entries, (ppo, dqn), strict=True):
+        expected = statistics.fmean(
+            statistics.fmean(
+                (x - points[env]["random"]) / (points[env]["reference"] - points[env]["random"])
+                for x in scores
+            )
+            for env, scores in by_env.items()
+        )
+        assert entry.score is not None
+        assert entry.score.value == pytest.approx(expected)
+    gap = board_of(tmp_path, statistic="gap")
+    assert [e.name for e in gap.entries] == ["ppo", "dqn"]
+    assert gap.entries[0].score is not None
+    assert gap.entries[1].score is not None
+    assert gap.entries[0].score.value < gap.entries[1].score.value
+
+
+def test_envs_without_points_use_the_range_of_the_board(tmp_path: Path) -> None:
+    for algo, shift in (("ppo", 10.0), ("dqn", 0.0)):
+        for env in ("Mine-v0", "Mine-v1"):
+            write_seeds(tmp_path / algo / env, [shift, shift + 5, shift + 10], algo=algo, env=env)
+    board = board_of(tmp_path, statistic="mean")
+    assert board.points == {"Mine-v0": (0.0, 20.0), "Mine-v1": (0.0, 20.0)}
+    assert [e.score.value for e in board.entries if e.score] == [0.75, 0.25]
+    assert "no reference points for Mine-v0, Mine-v1" in board.notes[0]
+    assert points_for({"x": [3.0, 3.0]}, "board") == {"x": (2.0, 3.0)}
+    assert points_for({"ALE/Pong-v5": [0.0]}, "human") == {"ALE/Pong-v5": (-20.7, 14.6)}
+
+
+def test_who_cannot_be_ranked_is_told_why(runs: Path, tmp_path: Path) -> None:
+    write_seeds(tmp_path / "runs" / "few", [1.0, 2.0], algo="a2c")
+    write_seeds(tmp_path / "runs" / "elsewhere", [1.0, 2.0, 3.0], algo="ppo", env="Pendulum-v1")
+    write_seeds(tmp_path / "runs" / "unfinished", [9.0] * 3, algo="new", status="running")
+    board = board_of(runs)
+    reasons = {e.name: e.reason for e in board.entries if e.rank is None}
+    assert reasons == {
+        "a2c": "not on Pendulum-v1; fewer than 3 seeds on CartPole-v1",
+        "dqn": "not on Pendulum-v1",
+        "sac": "not on Pendulum-v1",
+    }
+    assert [e.name for e in board.entries if e.rank] == ["ppo"]
+    assert board.notes[0] == "3 unfinished or without a score, left out"
+    assert [e.name for e in board_of(runs / "few", min_seeds=2).entries if e.rank == 1] == ["a2c"]
+
+
+def test_failed_runs_count(tmp_path: Path) -> None:
+    write_seeds(tmp_path, [1.0, 2.0, 3.0], status="failed")
+    (entry,) = board_of(tmp_path).entries
+    assert entry.score is not None
+    assert entry.score.value == 2.0
+
+
+def test_distance_from_a_baseline(runs: Path) -> None:
+    entries = {e.name: e for e in board_of(runs, baseline="dqn").entries}
+    assert entries["dqn"].delta is None
+    delta, chance = entries["ppo"].delta, entries["ppo"].probability
+    assert delta is not None
+    assert delta.value == pytest.approx(slow_iqm(HIGH) - slow_iqm(LOW))
+    assert delta.bounds[0] <= delta.value <= delta.bounds[1]
+    assert chance == probability_of_improvement([LOW], [HIGH])
+    assert chance is not None
+    assert chance.value == 1.0
+    with pytest.raises(ConfigError, match=r"--baseline dqm: not on the board; did you mean dqn\?"):
+        board_of(runs, baseline="dqm")
+
+
+def test_drift_is_flagged_and_can_be_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_seeds(tmp_path, [1.0, 2.0, 3.0], preset="ppo/cartpole")  # 4,096 steps are not the preset's
+    assert main(["leaderboard", str(tmp_path)]) == 0
+    assert "drift in 3 of 3" in capsys.readouterr().out
+    board = board_of(tmp_path, without_drift=True)
+    assert board.entries == []
+    assert board.notes == ["3 with drift, left out"]
+
+
+def test_the_command_in_every_notation(
+    runs: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def printed(*options: str) -> str:
+        assert main(["leaderboard", str(runs), *options]) == 0
+        return capsys.readouterr().out
+
+    lines = printed("--baseline", "dqn").splitlines()
+    assert lines[1].split()[:2] == ["1=", "ppo"]
+    assert lines[3].split()[:2] == ["3", "dqn"]
+    assert "= shares its rank" in lines[-1]
+    data = json.loads(printed("--format", "json", "--by", "algo,env"))
+    assert [e["name"] for e in data["entries"]] == [
+        "ppo · CartPole-v1",
+        "sac · CartPole-v1",
+        "dqn · CartPole-v1",
+    ]
+    rows = list(csv.DictReader(io.StringIO(printed("--format", "csv"))))
+    assert [(row["rank"], float(row["score"])) for row in rows] == [
+        ("1", slow_iqm(HIGH)), ("1", slow_iqm(CLOSE)), ("3", slow_iqm(LOW)),
+    ]  # fmt: skip
+    assert printed("--format", "markdown").startswith(
+        "| rank | name | IQM [95 %] | runs |  |\n| ---: | --- |"
+    )
+    assert printed("-o", str(tmp_path / "b.html")) == f"{tmp_path}/b.html\n"
+    document = parse((tmp_path / "b.html").read_text())
+    cells = [[c.text for c in row.all("td")] for row in document.by_id("ranking").all("tbody")[0].all("tr")]
+    assert [row[:2] for row in cells] == [["1=", "ppo"], ["1=", "sac"], ["3", "dqn"]]
+    assert len([p for p in document.by_id("profile").all("path") if "line" in p.classes]) == 3
+
+
+def test_nothing_from_the_files_becomes_markup(tmp_path: Path) -> None:
+    hostile = '"><script>alert(1)</script>'
+    write_seeds(tmp_path, [1.0, 2.0, 3.0], algo="x")
+    for path in tmp_path.glob("*/config.yaml"):
+        path.write_text(path.read_text().replace("algo: x", f"algo: '{hostile}'"))
+    document = parse(leaderboard_page(board_of(tmp_path)))
+    assert len(document.all("script")) == 1
+    assert hostile in document.by_id("ranking").text
+
+
+def test_zoo_is_an_alias(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*words: str) -> str:
+        assert main(list(words)) == 0
+        return capsys.readouterr().out
+
+    board = printed("leaderboard", str(runs), "--baseline", "dqn", "--format", "json")
+    where = ["--baseline", "dqn", str(runs)]
+    assert printed("zoo", "--format", "leaderboard", "--output-format", "json", *where) == board
+    assert printed("zoo", str(runs), "--sort", "score") == printed("report", str(runs), "--sort", "score")
+    assert main(["zoo", "--format", "leaderbord", str(runs)]) == 2
+    assert main(["zoo", str(runs), "--sorting", "score"]) == 2
+    assert "did you mean --sort?" in capsys.readouterr().err
+
+
+def test_the_zoo_script_and_torch(runs: Path) -> None:
+    code = (
+        "import sys; from rl_training.cli import zoo_main; sys.argv[0] = 'axiomrl-zoo'; code = zoo_main();"
+        "print(code, [m for m in ('torch', 'matplotlib', 'gymnasium') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, "--format", "leaderboard", str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+    assert "ppo" in done.stdout
