@@ -99,13 +99,14 @@ def compare_returns(
     """Mean return of the evaluation that stands for each run."""
     samples = []
     for task, left, right in matched.tasks:
-        scores = [[s for run in side if (s := run.score(which)) is not None] for side in (left, right)]
-        episodes = [[r for run in side for r in run.returns] for side in (left, right)]
-        by_episode = which == "final" and min(map(len, episodes)) > 1
-        if min(map(len, scores)) and smallest_p(*map(len, scores)) > ALPHA and by_episode:
-            samples.append(Samples(task, *episodes, unit="episodes"))
-        elif min(map(len, scores)):
-            samples.append(Samples(task, *scores, unit="runs"))
+        a, b = ([s for run in side if (s := run.score(which)) is not None] for side in (left, right))
+        if not a or not b:
+            continue
+        ones, twos = ([r for run in side for r in run.returns] for side in (left, right))
+        if smallest_p(len(a), len(b)) > ALPHA and which == "final" and min(len(ones), len(twos)) > 1:
+            samples.append(Samples(task, ones, twos, "episodes"))
+        else:
+            samples.append(Samples(task, a, b, "runs"))
     if not samples:
         raise AxiomError("nothing to compare: no evaluation has been recorded on one of the sides")
     return judge("return", samples, tolerance=tolerance, confidence=confidence)
@@ -117,9 +118,9 @@ def compare_speeds(
     """Steps a second over the whole run; None where they were not logged."""
     samples = []
     for task, left, right in matched.tasks:
-        rates = [[run.steps_per_second for run in side if run.steps_per_second] for side in (left, right)]
-        if min(map(len, rates)):
-            samples.append(Samples(task, *rates, unit="runs"))
+        a, b = ([run.steps_per_second for run in side if run.steps_per_second] for side in (left, right))
+        if a and b:
+            samples.append(Samples(task, a, b, "runs"))
     return judge("speed", samples, tolerance=tolerance, confidence=confidence) if samples else None
 
 

@@ -1,8 +1,8 @@
 """Drift: what in a run is not as its preset says, so that a number never passes for another experiment's.
 
 The preset's own values are compared, and the package's defaults where the preset is silent. Defaults of
-hyperparameters live with the algorithms, whose import would need torch: those are compared where a preset
-names them.
+hyperparameters live with the algorithms, whose import would need torch: those that a preset does not name are
+flagged when they were set on the command line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rl_training.errors import AxiomError
 from rl_training.experiment.presets import load_preset
-from rl_training.zoo.configs import Config, flat, shown
+from rl_training.zoo.configs import Config, flat, shown, value_at
 from rl_training.zoo.summaries import RunSummary
 
 PROTOCOL = ("total_timesteps", "evaluation", "stopping")
@@ -44,7 +44,18 @@ def drift_of(run: RunSummary) -> tuple[Drift, ...]:
     changed = tuple(Drift(key, "", "", "resume") for key in run.drifted)
     if run.preset is None or not run.config:
         return changed
-    return (*_compared(run.preset, _Same(run.config)), *changed)
+    return (*_compared(run.preset, _Same(run.config)), *_overridden(run), *changed)
+
+
+def _overridden(run: RunSummary) -> Iterator[Drift]:
+    """Hyperparameters set on the command line that the preset leaves to the algorithm's defaults."""
+    expected = expected_config(run.preset or "")
+    if expected is None:
+        return
+    laid_down = {key for key, _ in flat(expected)}
+    for key in run.overrides:
+        if key not in laid_down:
+            yield Drift(key, "the default", shown(value_at(run.config, key)), "config")
 
 
 def differences(expected: Config, found: Config) -> Iterator[Drift]:

@@ -38,6 +38,7 @@ class RunSummary:
     eval_means: Sequence[float] = ()
     returns: Sequence[float] = ()
     training_return: float | None = None
+    overrides: Sequence[str] = ()
     drifted: Sequence[str] = ()
     problems: Sequence[str] = ()
     config: Config = field(default_factory=dict)
@@ -82,8 +83,8 @@ class RunSummary:
 
 FIELDS = (
     "algo", "env_id", "seed", "preset", "status", "created", "tags", "steps", "wall_seconds",
-    "steps_per_second", "eval_steps", "eval_seconds", "eval_means", "returns", "training_return", "drifted",
-    "problems",
+    "steps_per_second", "eval_steps", "eval_seconds", "eval_means", "returns", "training_return",
+    "overrides", "drifted", "problems",
 )  # fmt: skip
 """Everything but the path and the config, in the order the index keeps it."""
 
@@ -118,6 +119,7 @@ def summarize(path: str, names: frozenset[str], reader: ConfigReader) -> RunSumm
         eval_means=[row[2] for row in evaluations],
         returns=_returns(evaluations[-1][3]) if evaluations else [],
         training_return=number(last.get(RETURN)) if last else None,
+        overrides=_overrides(metadata),
         drifted=_drifted(metadata),
         problems=problems,
         config=config,
@@ -207,6 +209,16 @@ def _row(line: bytes) -> Mapping[str, Any] | None:
         return None
     step = number(row.get("global_step"))
     return row if step is not None and step >= 0 else None
+
+
+def _overrides(metadata: Mapping[str, Any]) -> list[str]:
+    """Hyperparameters that were set on the command line; what they are is in the config."""
+    command = metadata.get("command")
+    words = [word for word in command if isinstance(word, str)] if isinstance(command, list) else []
+    names = [
+        word.partition("=")[0].removeprefix("--").replace("-", "_") for word in words if word[:2] == "--"
+    ]
+    return list(dict.fromkeys(name for name in names if name.startswith("hyperparams.")))
 
 
 def _drifted(metadata: Mapping[str, Any]) -> list[str]:

@@ -198,6 +198,15 @@ def test_drift_from_the_preset_is_flagged(tmp_path: Path, capsys: pytest.Capture
     ]
 
 
+def test_hyperparameters_set_beyond_the_preset_are_flagged(tmp_path: Path) -> None:
+    words = ["axiomrl", "train", "--hyperparams.vf_coef=0.7", "--hyperparams.gamma", "0.98", "--seed", "3"]
+    own = config() | {"total_timesteps": 100_000, "num_envs": 8, "evaluation": {}}
+    own["hyperparams"] = {"vf_coef": 0.7, "gamma": 0.98}
+    write_run(tmp_path, config=own, metadata=metadata() | {"command": words, "resumes": []})
+    (run,) = scan([tmp_path]).runs
+    assert [str(d) for d in drift_of(run)] == ["hyperparams.vf_coef: 0.7 instead of the default"]
+
+
 def test_drift_that_a_resume_let_in_is_flagged(tmp_path: Path) -> None:
     change = {"key": "hyperparams.gamma", "old": 0.99, "new": 0.9, "origin": "command line"}
     resumed = {"at_utc": "", "step": 1000, "grade": "drift", "drift": [change], "changed": []}
