@@ -9,7 +9,7 @@ from rl_training import __version__
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.drift import drift_of
-from rl_training.zoo.groups import config_differences
+from rl_training.zoo.groups import Group, config_differences
 from rl_training.zoo.overview import Overview, decimals_for, group_table
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
@@ -69,11 +69,12 @@ def _results(view: Overview, drawn: Sequence[Panel]) -> str:
     """The table of groups, with the colours of the charts."""
     kinds = {id(series.group): series.kind for panel in drawn for series in panel.series}
     made = group_table(view)
-    columns = [column.title for column in made.columns]
+    columns, names = [column.title for column in made.columns], [column.key for column in made.columns]
     rows = []
     for group, cells in zip(view.groups, made.shown, strict=True):
         swatch = f'<i class="swatch {kinds.get(id(group), "")}"></i>'
         shown = [escape(cell) for cell in cells]
+        shown[names.index("status")] = _states(group)
         if made.columns[-1].key == "drift" and group.drifted:  # which keys is told further down
             shown[-1] = f'<span class="warn">{group.drifted} of {len(group.runs)}</span>'
         rows.append([swatch + shown[0], *shown[1:]])
@@ -86,6 +87,15 @@ def _results(view: Overview, drawn: Sequence[Panel]) -> str:
     return section(
         "Results", f'<div class="wide">{table(columns, rows, numeric=numeric)}</div>{note}', name="results"
     )
+
+
+def _states(group: Group) -> str:
+    """How its runs ended, in the colours of a run's own page."""
+    badges = (
+        f'<span class="badge {status if status in STATUSES else ""}">{count} {escape(status)}</span>'
+        for status, count in group.statuses.items()
+    )
+    return f'<div class="states">{"".join(badges)}</div>'
 
 
 def _curves(drawn: Sequence[Panel]) -> str:
