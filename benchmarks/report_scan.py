@@ -68,18 +68,21 @@ def make_run(folder: Path, number: int, rng: random.Random) -> None:
         (path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def timed(folder: Path, cache: Path) -> tuple[float, float, str]:
-    """Seconds and peak memory (MB) of the command, and its last line."""
+def timed(folder: Path, cache: Path) -> dict[str, float]:
+    """Seconds on the clock and of the processor, and peak memory (MB), of the command."""
     code = (
         "import resource, sys; from rl_training.cli import main; main(['report', sys.argv[1]]);"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "used = resource.getrusage(resource.RUSAGE_SELF);"
+        "print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     begin = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, env=environment, check=True
     )
-    return time.perf_counter() - begin, int(done.stderr.split()[-1]) / 1024, done.stdout.splitlines()[-1]
+    seconds = time.perf_counter() - begin
+    processor, memory = done.stderr.split()[-2:]
+    return {"seconds": seconds, "cpu_seconds": float(processor), "peak_mb": int(memory) / 1024}
 
 
 def main() -> None:
@@ -96,15 +99,19 @@ def main() -> None:
             for number in range(args.runs):
                 make_run(folder, number, rng)
             time.sleep(3)  # what was written this second is not indexed
-        first, memory, _ = timed(folder, Path(scratch) / "cache")
-        second, later, last = timed(folder, Path(scratch) / "cache")
-    print(f"{args.runs} runs: first {first:.2f} s, second {second:.2f} s, peak {max(memory, later):.0f} MB")
-    print(last)
+        looks = {name: timed(folder, Path(scratch) / "cache") for name in ("first", "second")}
+    load = os.getloadavg()[0]
+    for name, used in looks.items():
+        clock, processor = used["seconds"], used["cpu_seconds"]
+        print(
+            f"{args.runs} runs, {name} look: {clock:.2f} s ({processor:.2f} s of processor), "
+            f"peak {used['peak_mb']:.0f} MB"
+        )
+    print(f"load of the machine: {load:.1f} on {os.cpu_count()} cores")
     if args.output is not None:
         report = {
-            "benchmark": "report-scan", "runs": args.runs, "seconds": {"first": first, "second": second},
-            "peak_mb": {"first": memory, "second": later}, "versions": versions(), "hardware": hardware(),
-            "git": git_state(),
+            "benchmark": "report-scan", "runs": args.runs, **looks, "load_average": load,
+            "versions": versions(), "hardware": hardware(), "git": git_state(),
         }  # fmt: skip
         args.output.write_text(json.dumps(report, indent=2) + "\n")
 
