@@ -38,11 +38,9 @@ def test_false_alarms_are_rare_and_a_drop_of_a_fifth_is_seen() -> None:
 def test_pooling_the_episodes_of_seeds_would_raise_false_alarms() -> None:
     """Why the unit is the seed: episodes of one agent are not independent looks at the algorithm."""
     rng = np.random.default_rng(1)
-    pairs = [(experiment(rng, 1.0), experiment(rng, 1.0)) for _ in range(60)]
+    pairs = [(experiment(rng, 1.0), experiment(rng, 1.0)) for _ in range(40)]
     by_seed = sum(is_worse(a.mean(1), b.mean(1)) for a, b in pairs)
-    by_episode = sum(
-        judge("", [Samples("", a.ravel(), b.ravel(), "runs")]).verdict == "worse" for a, b in pairs
-    )
+    by_episode = sum(is_worse(a.ravel(), b.ravel()) for a, b in pairs)
     assert by_episode > 3 * max(1, by_seed)
 
 
@@ -56,8 +54,8 @@ def test_over_many_tasks_the_false_alarms_of_all_stay_rare() -> None:
         ]
         return judge("return", samples).verdict == "worse"
 
-    assert sum(alarm(1.0) for _ in range(60)) <= 6
-    assert all(alarm(0.8) for _ in range(15))
+    assert sum(alarm(1.0) for _ in range(40)) <= 5
+    assert all(alarm(0.8) for _ in range(8))
 
 
 # Numbers
