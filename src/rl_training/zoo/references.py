@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Literal
 
 from rl_training.experiment import yaml
+from rl_training.zoo.atari import reference_scores
 
 Scale = Literal["none", "reference", "human", "board"]
 Points = Mapping[str, tuple[float, float]]
@@ -17,7 +18,11 @@ Points = Mapping[str, tuple[float, float]]
 def known_points() -> Mapping[str, Mapping[str, float]]:
     """Env → name of a point → score."""
     source = resources.files("rl_training") / "zoo" / "references.yaml"
-    return yaml.load_text(source.read_text("utf-8"), "references.yaml").data
+    own = yaml.load_text(source.read_text("utf-8"), "references.yaml").data
+    games = {
+        f"ALE/{game}-v5": {"random": low, "human": high} for game, (low, high) in reference_scores().items()
+    }
+    return {env: {**games.get(env, {}), **own.get(env, {})} for env in (*games, *own)}
 
 
 def points_for(scores: Mapping[str, Sequence[float]], scale: Scale) -> Points:
