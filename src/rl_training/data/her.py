@@ -96,7 +96,7 @@ class HindsightSampler(UniformSampler):
         return torch.from_numpy(self._flat(chosen, env)).to(buffer.device)
 
     def _hindsight(self, index: Tensor, goals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `_returns` gives, for other goals."""
+        """Discounted rewards for other goals, over how many steps, and whether a terminal ended them."""
         buffer, n = self.buffer, self.n_step
         here, _, last = self._place(index.cpu().numpy())
         left = torch.from_numpy(last - here).to(buffer.device)

@@ -111,6 +111,7 @@ class ReplayBuffer:
         self._fields: dict[str, Any] = {
             name: tensor.numpy() if on_host else tensor for name, tensor in self.tensors().items()
         }
+        self._flat = {name: tensor.flatten(0, 1) for name, tensor in self.tensors().items()}
 
     @staticmethod
     def predict_bytes(capacity: int, layout: RolloutLayout, stacks: Mapping[str, Stack] | None = None) -> int:
@@ -251,10 +252,9 @@ class ReplayBuffer:
         """Rows of a field by flat index; for `obs` a tensor or a dict of them."""
         if self._stacks is not None and name == "obs":
             return self._rebuilt(index)
-        field = getattr(self, name)
-        if isinstance(field, dict):
-            return {key: tensor.flatten(0, 1)[index] for key, tensor in field.items()}
-        return field.flatten(0, 1)[index]
+        if name == "obs" and isinstance(self.obs, dict):
+            return {key: _rows(self._flat[f"obs/{key}"], index) for key in self.obs}
+        return _rows(self._flat[name], index)
 
     def _rebuilt(self, index: Tensor) -> TensorObs:
         """Observations by flat index, their stacks put together from the slots before."""
@@ -329,7 +329,9 @@ def _by_key(value: Any) -> dict[str, Any]:
 
 def _rows(rows: Tensor, index: Tensor) -> Tensor:
     """`rows[index]`, copied row by row and not number by number."""
-    return rows.index_select(0, index.flatten()).view(*index.shape, *rows.shape[1:])
+    if index.ndim == 1:
+        return rows.index_select(0, index)
+    return rows.index_select(0, index.flatten()).view(index.shape + rows.shape[1:])
 
 
 def _host(obs: TensorObs) -> Obs:

@@ -24,6 +24,7 @@ class UniformSampler:
     def __init__(self, buffer: ReplayBuffer, *, gamma: float, n_step: int = 1) -> None:
         self.buffer, self.gamma, self.n_step = buffer, gamma, n_step
         self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=buffer.device)
+        self._ones = torch.ones(0, device=buffer.device)
 
     def written(self, written: Written) -> None:
         """Take note of what an `add` to the buffer changed."""
@@ -41,23 +42,32 @@ class UniformSampler:
     def gather(self, index: Tensor, weights: Tensor | None = None) -> TransitionBatch:
         """The transitions that start at flat indices."""
         buffer = self.buffer
-        rewards, steps, terminated = self._returns(index)
+        rewards, discount, following = self._returns(index)
         return TransitionBatch(
             obs=buffer.take("obs", index),
             actions=buffer.take("actions", index),
             rewards=rewards,
-            next_obs=buffer.take("obs", buffer.next_index(index, steps)),
-            discount=self._powers[steps] * ~terminated,
-            weights=torch.ones_like(rewards) if weights is None else weights,
-            index=torch.stack([index, buffer.take("generation", index).long()]),
+            next_obs=buffer.take("obs", following),
+            discount=discount,
+            weights=self._equal_weights(len(index)) if weights is None else weights,
+            index=self._origin(index),
         )
 
+    def _origin(self, index: Tensor) -> Tensor:
+        """What tells where samples came from, in two rows: the second means nothing to this sampler."""
+        return index.expand(2, -1)
+
+    def _equal_weights(self, count: int) -> Tensor:
+        if len(self._ones) != count:
+            self._ones = torch.ones(count, device=self.buffer.device)
+        return self._ones
+
     def _returns(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Discounted rewards over up to n steps, how many there were, and whether a terminal ended them."""
+        """Discounted rewards over up to n steps, the discount of what follows, and where that is."""
         buffer = self.buffer
         if self.n_step == 1:
-            steps = torch.ones_like(index)
-            return buffer.take("rewards", index), steps, buffer.take("terminated", index)
+            goes_on = buffer.take("terminated", index).logical_not_()
+            return buffer.take("rewards", index), goes_on * self.gamma, buffer.next_index(index)
         ahead = torch.arange(self.n_step, device=index.device)
         path = buffer.next_index(index[:, None], ahead)
         ends = buffer.take("terminated", path) | buffer.take("truncated", path)
@@ -65,19 +75,22 @@ class UniformSampler:
         taken = torch.cat([torch.ones_like(ends[:, :1]), goes_on], 1).cumprod(1)
         rewards = (buffer.take("rewards", path) * taken * self._powers[:-1]).sum(1)
         steps = taken.sum(1)
-        last = buffer.next_index(index, steps - 1)
-        return rewards, steps, buffer.take("terminated", last)
+        terminated = buffer.take("terminated", buffer.next_index(index, steps - 1))
+        return rewards, self._powers[steps] * ~terminated, buffer.next_index(index, steps)
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Uniform over the transitions there are: slots that start none are drawn again."""
+        """Uniform over the transitions there are: the first of many draws that start one."""
+        drawn = self._draw_some(count + count // 8 + 8, generator)
+        while len(drawn) < count:
+            drawn = torch.cat([drawn, self._draw_some(count, generator)])
+        return drawn[:count]
+
+    def _draw_some(self, count: int, generator: torch.Generator) -> Tensor:
+        """Slots at random, less those that start nothing."""
         buffer = self.buffer
         limit = buffer.filled * buffer.num_envs
         index = torch.randint(limit, (count,), generator=generator, device=generator.device).to(buffer.device)
-        while not bool((good := buffer.take("starts", index)).all()):
-            missing = int((~good).sum())
-            again = torch.randint(limit, (missing,), generator=generator, device=generator.device)
-            index[~good] = again.to(buffer.device)
-        return index
+        return index[buffer.take("starts", index)]
 
     def state_dict(self) -> dict[str, Any]:
         """What the buffer does not already hold."""
@@ -125,6 +138,10 @@ class PrioritizedSampler(UniformSampler):
         weights = (weights / weights.max()).astype(np.float32)
         device = self.buffer.device
         return self.gather(torch.from_numpy(index).to(device), torch.from_numpy(weights).to(device))
+
+    def _origin(self, index: Tensor) -> Tensor:
+        """The slot and its generation, by which a transition that has been overwritten is known."""
+        return torch.stack([index, self.buffer.take("generation", index).long()])
 
     def update_priorities(self, index: Tensor, priorities: Tensor) -> None:
         """Set new priorities, except where a transition has been overwritten since, or its update failed."""

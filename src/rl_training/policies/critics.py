@@ -93,7 +93,8 @@ class CriticEnsemble(nn.Module):
         if self.out_dim > 1:
             return torch.baddbmm(bias, x, weight)
         # With one output a batched product of matrices takes ten times as long as the products themselves.
-        return torch.linalg.vecdot(x, weight.transpose(1, 2)).unsqueeze(-1) + bias
+        products: Tensor = torch.linalg.vecdot(x, weight.transpose(1, 2))
+        return products.unsqueeze(-1) + bias
 
     @torch.no_grad()
     def init_orthogonal(self) -> None:

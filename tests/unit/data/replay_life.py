@@ -106,6 +106,7 @@ class Life:
         for column in self.columns:
             if column:
                 column[-1]["over"] = True
+                column[-1]["abandoned"] = column[-1].get("abandoned", 0) + 1
         self._start(np.arange(self.num_envs))
 
     def _start(self, envs: Any) -> None:

@@ -128,7 +128,8 @@ class Replay(RuleBasedStateMachine):
             assert stored == set(kept[len(kept) - len(stored) :])
             # Lost to transitions are only slots of final observations, of new stacks and of the write head.
             recent = column[-self.buffer.slots :]
-            lost = sum((1 + more) * t["over"] + more * (not t["kept"]) for t in recent) + more + 1
+            ends = sum(t["over"] + t.get("abandoned", 0) for t in recent)  # may be abandoned again and again
+            lost = (1 + more) * ends + more * sum(not t["kept"] for t in recent) + more + 1
             assert len(stored) >= min(len(kept), self.capacity // self.life.num_envs - lost)
 
     def batches_are_true(self) -> None:
