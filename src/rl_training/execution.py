@@ -256,6 +256,7 @@ def loop_settings(config: TrainConfig, *, scratch: Path | None = None) -> LoopSe
         normalize_reward=config.env.normalize_reward,
         clip_reward=config.env.clip_reward,
         frame_stack=config.env.frame_stack,
+        intrinsic=config.intrinsic,
         scratch=scratch,
     )
 

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from rl_training import registry
 from rl_training.envs.config import EnvConfig
 from rl_training.errors import ConfigError
-from rl_training.policies.config import NetworkConfig
+from rl_training.policies.config import IntrinsicConfig, NetworkConfig
 from rl_training.schema import (
     Bool,
     Float,
@@ -134,6 +134,8 @@ class TrainConfig:
     """Networks."""
     hyperparams: Any = None
     """The algorithm's own hyperparameters."""
+    intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
+    """A reward for novelty (on-policy algorithms)."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Evaluation during training."""
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -146,6 +148,10 @@ class TrainConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "hyperparams", _hyperparams(registry.algorithm(self.algo), self.hyperparams))
         problems = self.hyperparams.problems(self.num_envs) + self.env.problems(self.env_id)
+        if self.intrinsic.kind != "none" and registry.algorithm(self.algo).family != "on-policy":
+            problems.append(
+                f"intrinsic.kind: {self.algo!r} is not on-policy; a bonus that fades cannot be replayed"
+            )
         for name in ("target_return", "patience"):
             if getattr(self.stopping, name) is not None and not self.evaluation.every_steps:
                 problems.append(f"stopping.{name}: needs evaluations, but evaluation.every_steps is 0")

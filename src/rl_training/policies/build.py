@@ -120,15 +120,15 @@ def is_image_encoder(encoder: Encoder, name: str, space: Space) -> bool:
     return isinstance(encoder, NatureCNN | ImpalaCNN) or (name not in BUILT_IN and _is_image(space))
 
 
-def build_normalizer(spec: Spec) -> ObsNormalizer:
+def build_normalizer(spec: Spec, clip: float = 10.0) -> ObsNormalizer:
     """Statistics for every Box of the observation that is no image."""
     space = spec.observation_space
     if isinstance(space, spaces.Dict):
         vectors = {key: sub for key, sub in space.items() if key != ACTION_MASK and _is_vector(sub)}
         if vectors:
-            return ObsNormalizer({key: sub.shape or () for key, sub in vectors.items()})
+            return ObsNormalizer({key: sub.shape or () for key, sub in vectors.items()}, clip)
     elif isinstance(space, spaces.Box) and _is_vector(space):
-        return ObsNormalizer(space.shape)
+        return ObsNormalizer(space.shape, clip)
     raise ConfigError(
         f"env.normalize_obs: nothing to normalise in {space}: only Box observations that are no images have "
         "running statistics (images are scaled and choices one-hot without it)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 from rl_training.policies.encoder_registry import encoder_name
-from rl_training.schema import Bool, Float, NonNegativeInt, PositiveInt, config
+from rl_training.schema import Bool, Float, NonNegativeInt, PositiveFloat, PositiveInt, config
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
 else:
     # A class may be passed; what is kept is its name, so that a config can always be written to a file.
     EncoderChoice = Annotated[str, BeforeValidator(encoder_name)]
+
+
+@config
+class IntrinsicConfig:
+    """A reward for novelty, added to the learner's rewards of on-policy algorithms."""
+
+    kind: Literal["none", "rnd"] = "none"
+    """none, or rnd: random network distillation."""
+    coef: PositiveFloat = 1.0
+    """Weight of the bonus, after it has been divided by the running deviation of its discounted return."""
+    learning_rate: PositiveFloat = 1e-3
+    """Adam's step size, for the predictor."""
+    update_steps: PositiveInt = 4
+    """Steps of the predictor after each rollout, each on all of it."""
+    hidden: tuple[PositiveInt, ...] = (64, 64)
+    """Widths of the hidden layers after the encoder."""
+    features: PositiveInt = 64
+    """How many numbers are predicted of an observation."""
 
 
 @config

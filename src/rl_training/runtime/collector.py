@@ -56,6 +56,14 @@ class Truncation(NamedTuple):
     state: PolicyState | None
 
 
+class Ending(NamedTuple):
+    """Episodes that ended at one step, however they did, and what their last observations were."""
+
+    step: int
+    envs: Array
+    final_obs: Obs
+
+
 class EpisodeStatistics:
     """Returns, lengths and successes of the last hundred finished episodes, and how many there were."""
 
@@ -122,6 +130,8 @@ class Collector:
         self.state = policy.initial_state(envs.num_envs)
         self.obs: Obs = {}
         self.started = False
+        self.endings: list[Ending] | None = None
+        """The last rollout's ends of episodes, if somebody has asked for them by putting a list here."""
 
     def start(self) -> None:
         """Begin the first episode of every env, unless a restored run is already inside one."""
@@ -141,6 +151,8 @@ class Collector:
     def _collect(self, buffer: RolloutBuffer) -> Tensor:
         policy, envs, profiler = self.policy, self.envs, self.profiler
         truncations: list[Truncation] = []
+        if self.endings is not None:
+            self.endings.clear()
         env_seconds = 0.0
         begin = perf_counter()
         buffer.reset(self.state)
@@ -158,6 +170,9 @@ class Collector:
             )  # fmt: skip
             self.obs, self.state = result.obs, output.state
             if len(result.ended):
+                if self.endings is not None and result.final_obs is not None:
+                    rows = np.ones(len(result.ended), bool)
+                    self.endings.append(Ending(step, result.ended.copy(), _rows(result.final_obs, rows)))
                 cut = result.truncated[result.ended]
                 if cut.any() and result.final_obs is not None:
                     truncations.append(

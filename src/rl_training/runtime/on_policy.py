@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
+from typing import Any
 
 from rl_training.algorithms.base import OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.data.layout import rollout_layout
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
+from rl_training.runtime.intrinsic import IntrinsicReward
 from rl_training.runtime.trainer import Trainer
 from rl_training.types import UpdateResult
 
@@ -31,6 +34,17 @@ class OnPolicyTrainer(Trainer):
         flat = self.algorithm.sequence_length is None
         self.minibatches = self.buffer.minibatches if flat else self.buffer.sequences
         self.shuffling = self.streams.get("minibatches")
+        self.intrinsic: IntrinsicReward | None = None
+        if self.settings.intrinsic.kind != "none":
+            self.collector.endings = []
+            self.intrinsic = IntrinsicReward(
+                self.envs.spec,
+                self.settings.intrinsic,
+                num_envs=self.envs.num_envs,
+                device=self.device,
+                seed=self.settings.seed,
+                gamma=self.hyperparams.gamma,
+            )
 
     def iterate(self) -> None:
         """One rollout and the epochs over it."""
@@ -40,9 +54,12 @@ class OnPolicyTrainer(Trainer):
         self._each("on_collect")
 
         begin = perf_counter()
+        results: list[UpdateResult] = []
+        if self.intrinsic is not None:
+            results += self.intrinsic.add_to(buffer, self.collector)
         buffer.compute_returns_and_advantages(last_values, hp.gamma, hp.gae_lambda)
         first = self.algorithm.before_epochs(buffer.whole())
-        results: list[UpdateResult] = [] if first is None else [first]
+        results += [] if first is None else [first]
         for _ in range(hp.update_epochs):
             minibatches = self.minibatches(hp.num_minibatches, self.shuffling)
             results.extend(self.algorithm.update(batch) for batch in minibatches)
@@ -52,6 +69,15 @@ class OnPolicyTrainer(Trainer):
         self.check_finite()
         self.collector.learn_statistics(buffer)
         self.profiler.add("learn", perf_counter() - begin)
+
+    def family_state(self) -> dict[str, Any]:
+        """The novelty reward, where there is one."""
+        return {} if self.intrinsic is None else {"intrinsic": self.intrinsic.state_dict()}
+
+    def load_family_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `family_state` gave; a reward that was not there before begins anew."""
+        if self.intrinsic is not None and "intrinsic" in state:
+            self.intrinsic.load_state_dict(state["intrinsic"])
 
     def family_metrics(self) -> dict[str, float]:
         """How much of the returns' variance the critic explains."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
@@ -16,6 +16,7 @@ from torch import Tensor
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError, NonFiniteError
+from rl_training.policies.config import IntrinsicConfig
 from rl_training.runtime.callbacks import Cadence, Callback
 from rl_training.runtime.collector import Collector
 from rl_training.runtime.profiler import Profiler
@@ -50,6 +51,7 @@ class LoopSettings:
     clip_reward: float | None = None
     frame_stack: int = 1
     """How many frames the env section stacks into an observation."""
+    intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
     scratch: Path | None = None
     """Where large temporary files may go."""
 
