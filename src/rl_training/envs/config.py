@@ -49,6 +49,8 @@ class EnvConfig:
     """Repeat each action this many times and sum the rewards; one agent step."""
     frame_stack: PositiveInt = 1
     """Stack the last n observations along a new first axis (images: along the channels)."""
+    pixels: Bool = False
+    """Show the picture that the env renders (`rgb_array`) instead of its observation."""
     atari: AtariConfig = field(default_factory=AtariConfig)
     """The Atari protocol."""
     grayscale: Bool = False
@@ -72,6 +74,8 @@ class EnvConfig:
             needs = "env.backend: 'ale' needs env.atari.preprocess: true"
             return [needs] if self.backend == "ale" else []
         problems = []
+        if self.pixels:
+            problems.append("env.pixels: env.atari.preprocess shows the screen already")
         if not env_id.startswith("ALE/"):
             problems.append(f"env.atari.preprocess: {env_id!r} is no ALE game (those are called ALE/Pong-v5)")
         if self.grayscale or self.resize is not None:

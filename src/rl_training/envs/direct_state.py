@@ -33,6 +33,7 @@ _ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "gymnasium.wrappers.common:OrderEnforcing": ("_has_reset",),
     "rl_training.envs.atari:AtariGame": ("_frames", "_stack", "_lives"),
     "rl_training.envs.wrappers:FrameSkip": (),
+    "rl_training.envs.wrappers:RenderedPixels": (),
     "rl_training.envs.wrappers:FlattenDict": (),
     "rl_training.envs.wrappers:MapImages": (),
     "rl_training.envs.wrappers:FrameStack": ("_history",),

@@ -172,6 +172,8 @@ def _make_wrapped(cfg: EnvSettings, render_mode: str | None, env: EnvSource | No
         if env is not None:
             raise EnvError("env.atari.preprocess is for games by their id, not for an env of your own")
         return make_atari(cfg.env_id, cfg.env_kwargs, cfg.env, render_mode)
+    if cfg.env.pixels:
+        render_mode = "rgb_array"
     if env is None:
         keep_limit = cfg.env.max_episode_steps is None
         made = make_registered(cfg.env_id, cfg.env_kwargs, render_mode=render_mode, time_limit=keep_limit)
@@ -194,11 +196,10 @@ def _call(make: Callable[[], Env]) -> Env:
 
 def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSource | None) -> NativeBackend:
     options = cfg.env
-    wrapped = (
-        options.frame_skip > 1 or options.frame_stack > 1 or options.grayscale or options.resize is not None
-    )
-    if env is not None or wrapped:
-        what = "an env of your own" if env is not None else "frame_skip, frame_stack, grayscale or resize"
+    plain, wrapping = EnvConfig(), ("frame_skip", "frame_stack", "pixels", "grayscale", "resize")
+    changed = [key for key in wrapping if getattr(options, key) != getattr(plain, key)]
+    if env is not None or changed:
+        what = "an env of your own" if env is not None else f"env.{changed[0]}"
         raise EnvError(f"env.backend 'native' cannot be combined with {what}: use sync or async")
     spec = find_spec(cfg.env_id)
     if spec.vector_entry_point is None:

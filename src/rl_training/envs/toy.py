@@ -100,6 +100,22 @@ class IdentityBox(Guess):
         return -float(np.mean((np.asarray(action) - self.target) ** 2))
 
 
+class Spot(IdentityBox):
+    """`IdentityBox` whose picture shows the answer, (down, right), as a bright spot: for `env.pixels`."""
+
+    def __init__(self, pixels: int = 24, **kwargs: Any) -> None:
+        super().__init__(2, **kwargs)
+        self.pixels = pixels
+
+    def render(self) -> Any:
+        """The spot, in the middle of the picture if the answer is 0."""
+        image = np.zeros((self.pixels, self.pixels, 3), dtype=np.uint8)
+        side = self.pixels // 6
+        top, left = np.rint((self.target + 1.0) / 2.0 * (self.pixels - side)).astype(int)
+        image[top : top + side, left : left + side] = 255
+        return image
+
+
 class MultiDiscrete(Guess):
     """Say several numbers at once: reward is the share that is right. Optimal return: `length`.
 
@@ -312,6 +328,6 @@ class Fragile(Identity):
             os.kill(os.getpid(), signal.SIGSTOP if self.fault == "stop" else signal.SIGSEGV)
 
 
-_IDS = (Identity, IdentityBox, MultiDiscrete, MultiBinary, Masked, Image, DictObs, Chain, Fragile)
+_IDS = (Identity, IdentityBox, Spot, MultiDiscrete, MultiBinary, Masked, Image, DictObs, Chain, Fragile)
 for _cls in _IDS:
     gymnasium.register(f"axiom/{_cls.__name__}-v0", entry_point=f"{__name__}:{_cls.__name__}")

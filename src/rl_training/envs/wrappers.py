@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
-from rl_training.envs.backends import Env
+from rl_training.envs.backends import Env, describe_failure
 from rl_training.envs.config import EnvConfig
 from rl_training.envs.spaces import Space, channel_axis, flat_mask, is_image, mask_size, with_action_mask
 from rl_training.errors import EnvError
@@ -26,6 +26,8 @@ def wrap(env: Env, settings: EnvConfig) -> Env:
     """Everything the `env` section asks for, in the order in which it acts on an observation."""
     if settings.frame_skip > 1:
         env = FrameSkip(env, settings.frame_skip)
+    if settings.pixels:
+        env = RenderedPixels(env)
     if is_nested(env.observation_space):
         env = FlattenDict(env)
     if settings.grayscale:
@@ -55,6 +57,31 @@ class FrameSkip(Wrapper):
             if terminated or truncated:
                 break
         return obs, total, terminated, truncated, info
+
+
+class RenderedPixels(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Shows the picture the env renders instead of its observation: what a camera sees and nothing else."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        if env.render_mode != "rgb_array":
+            raise EnvError(f"env.pixels needs an env with render_mode 'rgb_array', not {env.render_mode!r}")
+        try:
+            env.reset(seed=0)  # nothing can be drawn before; every episode is seeded anew
+            shape = self.observation(None).shape
+        except EnvError:
+            raise
+        except Exception as error:
+            name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+            raise EnvError(describe_failure(f"env.pixels: rendering {name}", error)) from error
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+    def observation(self, observation: Any) -> Array:
+        """The picture as it is now."""
+        frame = self.env.render()
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.dtype != np.uint8:
+            raise EnvError("env.pixels: render() gives no picture of bytes (height, width, channels)")
+        return frame
 
 
 class ObservationWrapper(gymnasium.ObservationWrapper[Any, Any, Any]):

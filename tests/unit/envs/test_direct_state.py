@@ -75,6 +75,24 @@ def test_states_of_wrappers_go_on() -> None:
     assert_goes_on(make("Pendulum-v1", config), make("Pendulum-v1", config), 20, 80)
 
 
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "Reacher-v5", "Hopper-v5"])
+def test_pictures_go_on(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A camera that follows the body, and stacks of what it saw."""
+    if env_id != "Pendulum-v1":
+        pytest.importorskip("mujoco", reason='pip install "axiomrl[mujoco]"')
+    config = EnvConfig(pixels=True, grayscale=True, resize=(32, 32), frame_skip=2, frame_stack=3)
+    kwargs = {} if env_id == "Pendulum-v1" else {"width": 32, "height": 32}
+    settings = Settings(env_id, kwargs, config)
+    monkeypatch.setattr(snapshot, "DIRECT_STEPS", 3)
+    with make_vector_env(settings, 2) as one, make_vector_env(settings, 2, seed=99) as two:
+        one.reset()
+        walk(one, 12, seed=1)
+        state = through_storage(one.state_dict())
+        assert state["direct"]
+        assert two.load_state_dict(state)[0] == "exact"
+        assert walk(one, 20, seed=2) == walk(two, 20, seed=2)
+
+
 @pytest.mark.parametrize("env_id", MUJOCO)
 def test_mujoco_goes_on_bit_for_bit(env_id: str) -> None:
     pytest.importorskip("mujoco", reason='pip install "axiomrl[mujoco]"')

@@ -158,3 +158,65 @@ def test_flat_names_must_not_collide() -> None:
     env.observation_space = spaces.Dict({"a/b": box, "a": spaces.Dict({"b": box})})  # type: ignore[assignment]
     with pytest.raises(EnvError, match="two entries of one name"):
         FlattenDict(env)
+
+
+class Camera(Film):
+    """A film whose observations say nothing: frame t is only to be seen in its picture."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = "rgb_array", picture: Any = None) -> None:
+        super().__init__((2,), np.float32, length=9)
+        self.render_mode, self.picture = render_mode, picture
+        self.drawn = 0
+
+    def render(self) -> Any:
+        self.drawn += 1
+        return np.full((8, 10, 3), 10 * self.t, np.uint8) if self.picture is None else self.picture
+
+
+def test_pixels_are_what_the_env_renders_once_a_step() -> None:
+    camera = Camera()
+    config = EnvConfig(pixels=True, frame_skip=2, grayscale=True, resize=(4, 5), frame_stack=3)
+    with make_vector_env(Settings("camera", env=config), 1, env=camera) as envs:
+        assert envs.spec.observation_space == spaces.Box(0, 255, (4, 5, 3), np.uint8)
+        envs.reset()
+        before = camera.drawn
+        rewards = [float(envs.step(np.zeros(1, np.int64)).rewards[0]) for _ in range(2)]
+        last = envs.step(np.zeros(1, np.int64))
+        assert camera.drawn == before + 3
+        np.testing.assert_array_equal(last.obs[0, 0, 0], [20, 40, 60])
+        assert [*rewards, float(last.rewards[0])] == [1 + 2, 3 + 4, 5 + 6]
+
+
+def test_registered_envs_are_made_so_that_they_render() -> None:
+    with make_vector_env(Settings("axiom/Spot-v0", {"pixels": 12}, EnvConfig(pixels=True)), 2) as envs:
+        obs = envs.reset()
+        assert obs.shape == (2, 12, 12, 3)
+        assert (obs == 255).sum(axis=(1, 2, 3)).tolist() == [12, 12]  # a spot of 2 x 2 in three colours
+        assert (obs[0] != obs[1]).any()
+
+
+@pytest.mark.parametrize(
+    ("camera", "message"),
+    [
+        (Camera(render_mode=None), "needs an env with render_mode 'rgb_array', not None"),
+        (Camera(picture=np.zeros((8, 10), np.uint8)), "gives no picture of bytes"),
+        (Camera(picture=np.zeros((8, 10, 3))), "gives no picture of bytes"),
+        (Camera(picture=[]), "gives no picture of bytes"),
+    ],
+)
+def test_pixels_need_pictures(camera: Camera, message: str) -> None:
+    with pytest.raises(EnvError, match=message):
+        make_env(Settings("camera", env=EnvConfig(pixels=True)), env=camera)
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes:UserWarning")
+def test_pixels_need_an_env_that_renders() -> None:
+    with pytest.raises(EnvError, match=r"env\.pixels: rendering axiom/Chain-v0"):
+        make_env(Settings("axiom/Chain-v0", env=EnvConfig(pixels=True)))
+    with pytest.raises(EnvError, match=r"'native' cannot be combined with env\.pixels"):
+        make_vector_env(Settings("CartPole-v1", env=EnvConfig(pixels=True)), 2, backend="native")
+    assert EnvConfig(pixels=True).problems("CartPole-v1") == []
+    both = EnvConfig(pixels=True, atari={"preprocess": True})  # type: ignore[arg-type]
+    assert any("env.pixels" in problem for problem in both.problems("ALE/Pong-v5"))
