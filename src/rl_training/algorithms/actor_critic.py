@@ -59,6 +59,10 @@ class ActorCriticConfig(OffPolicyHyperparams):
     """Noise added to actions while collecting: none, new at every step (gaussian), or drifting (ou)."""
     exploration_sigma: NonNegativeFloat = 0.1
     """Its deviation, in units of an action range of [-1, 1]."""
+    exploration_sigma_final: NonNegativeFloat | None = None
+    """What the deviation of `gaussian` changes to on a line; null: it stays."""
+    exploration_fraction: Fraction = 1.0
+    """The part of the run in which it does."""
     exploration_correlation: PositiveFloat = 10.0
     """Steps for which the noise `ou` keeps its direction."""
     max_grad_norm: PositiveFloat | None = None
@@ -90,6 +94,8 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
     policy: Actor
     critics: CriticEnsemble
     has_targets = True
+    has_target_encoder = True
+    """Whether target critics read a slow copy of the encoder or the one that is learned (DrQ-v2)."""
     targets_follow_actor = False
     """Whether target networks wait for the actor's updates (TD3) or move at every one."""
 
@@ -138,7 +144,7 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
         self.targets: list[Tensor] = []
         if self.has_targets:
             self.target_critics = self.add_target("target_critics", self.critics)
-            if encoder_parameters:
+            if encoder_parameters and self.has_target_encoder:
                 self.target_encoder = self.add_target("target_encoder", self.policy.encoder)
         self.shares_features = self.target_encoder is self.policy.encoder
         self.critic_parameters = [*self.critics.parameters(), *encoder_parameters]
@@ -230,7 +236,7 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
 def build_noise(hp: ActorCriticConfig) -> Exploration | None:
     """What the collector adds to actions. The deviation of `ou` is that of the process in the long run."""
     if hp.exploration_noise == "gaussian":
-        return GaussianNoise(hp.exploration_sigma)
+        return GaussianNoise(hp.exploration_sigma, hp.exploration_sigma_final, hp.exploration_fraction)
     if hp.exploration_noise == "ou":
         rate = min(1.0 / hp.exploration_correlation, 1.0)
         push = hp.exploration_sigma * (rate * (2.0 - rate)) ** 0.5

@@ -17,11 +17,13 @@ from rl_training.policies.cores import MLP
 from rl_training.policies.encoder_registry import BUILT_IN, encoder_name, find_encoder
 from rl_training.policies.encoders import (
     DictEncoder,
+    DrqCNN,
     Encoder,
     FlatEncoder,
     ImpalaCNN,
     NatureCNN,
     OneHotEncoder,
+    SmallDrqCNN,
 )
 from rl_training.policies.heads import (
     BernoulliHead,
@@ -45,7 +47,12 @@ if TYPE_CHECKING:
 
 Space = spaces.Space[Any]
 
-_CNNS: dict[str, type[NatureCNN] | type[ImpalaCNN]] = {"nature_cnn": NatureCNN, "impala_cnn": ImpalaCNN}
+_CNNS: dict[str, type[NatureCNN | ImpalaCNN | DrqCNN]] = {
+    "nature_cnn": NatureCNN,
+    "impala_cnn": ImpalaCNN,
+    "drq_cnn": DrqCNN,
+    "drq_cnn_small": SmallDrqCNN,
+}
 _OBSERVATIONS = "Box, Discrete, MultiDiscrete, MultiBinary and flat Dicts of these"
 _ACTIONS = "Discrete, MultiDiscrete, MultiBinary and Box of floats"
 _GAUSSIANS = {"auto": GaussianHead, "gaussian": GaussianHead, "squashed_gaussian": SquashedGaussianHead}
@@ -133,6 +140,12 @@ def build_normalizer(spec: Spec, clip: float = 10.0) -> ObsNormalizer:
         f"env.normalize_obs: nothing to normalise in {space}: only Box observations that are no images have "
         "running statistics (images are scaled and choices one-hot without it)"
     )
+
+
+def image_layouts(space: Space) -> dict[str, ImageLayout]:
+    """Where the images of an observation have their axes, by key ("": the observation is one)."""
+    leaves = dict(space) if isinstance(space, spaces.Dict) else {"": space}
+    return {key: image_layout(leaf.shape or ()) for key, leaf in leaves.items() if _is_image(leaf)}
 
 
 def encoded_space(spec: Spec) -> tuple[Space, str | None, bool]:

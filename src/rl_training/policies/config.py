@@ -41,7 +41,8 @@ class NetworkConfig:
     """Encoder, widths and initialisation. `null` means: chosen from the observation space."""
 
     encoder: EncoderChoice = "auto"
-    """auto, mlp, nature_cnn, impala_cnn, dict, or the registered name (in Python: the class) of your own."""
+    """auto, mlp, nature_cnn, impala_cnn, drq_cnn, drq_cnn_small, dict, or the registered name (in Python: the
+    class) of your own."""
     hidden: tuple[PositiveInt, ...] | None = None
     """Widths of the hidden layers after the encoder; null: 64, 64 for vectors and Dicts, none after a CNN."""
     critic_hidden: tuple[PositiveInt, ...] | None = None

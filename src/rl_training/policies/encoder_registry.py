@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EncoderT = TypeVar("EncoderT", bound="type[nn.Module]")
 
-BUILT_IN = ("auto", "mlp", "nature_cnn", "impala_cnn", "dict")
+BUILT_IN = ("auto", "mlp", "nature_cnn", "impala_cnn", "drq_cnn", "drq_cnn_small", "dict")
 _REGISTERED: dict[str, type[nn.Module]] = {}
 
 

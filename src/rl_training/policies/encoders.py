@@ -14,11 +14,13 @@ from rl_training.policies.images import Image, ImageLayout
 __all__ = [
     "ConvEncoder",
     "DictEncoder",
+    "DrqCNN",
     "Encoder",
     "FlatEncoder",
     "ImpalaCNN",
     "NatureCNN",
     "OneHotEncoder",
+    "SmallDrqCNN",
     "register_encoder",
 ]
 
@@ -71,9 +73,13 @@ class ConvEncoder(Encoder):
     def forward(self, obs: Tensor) -> Tensor:
         planes = self.planes(obs)
         if self.precision is torch.float32:
-            return torch.relu(self.dense(self.convs(planes).flatten(1)))
+            return self.features(planes)
         with torch.autocast(planes.device.type, self.precision):
-            return torch.relu(self.dense(self.convs(planes).flatten(1))).float()
+            return self.features(planes).float()
+
+    def features(self, planes: Tensor) -> Tensor:
+        """Rows of features."""
+        return torch.relu(self.dense(self.convs(planes).flatten(1)))
 
 
 class NatureCNN(ConvEncoder):
@@ -138,6 +144,48 @@ class ImpalaCNN(ConvEncoder):
         self.convs = nn.Sequential(*layers, nn.ReLU())
         self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
         self.out_dim = out_dim
+
+
+class DrqCNN(ConvEncoder):
+    """3x3 convolutions and nothing behind them: a trunk should follow (Yarats et al., 2021)."""
+
+    channels: tuple[int, ...] = (32, 32, 32, 32)
+    strides: tuple[int, ...] = (2, 1, 1, 1)
+
+    def __init__(self, layout: ImageLayout, scale: float = 1.0) -> None:
+        super().__init__()
+        self.planes = Image(layout, scale)
+        layers: list[nn.Module] = []
+        sizes = zip((layout.channels, *self.channels), self.channels, self.strides, strict=False)
+        for before, after, stride in sizes:
+            layers += [nn.Conv2d(before, after, kernel_size=3, stride=stride), nn.ReLU()]
+        self.convs = nn.Sequential(*layers)
+        if min(layout.height, layout.width) < self.min_size():
+            size, least = f"{layout.height}x{layout.width}", self.min_size()
+            raise ConfigError(
+                f"network.encoder: an image of {size} is too small for a {type(self).__name__}, which needs "
+                f"{least}x{least}; use 'impala_cnn' or 'mlp', or resize the image"
+            )
+        self.out_dim = _flat_size(self.convs, layout)
+
+    @classmethod
+    def min_size(cls) -> int:
+        """The smallest picture of which the last convolution leaves a pixel."""
+        size = 1
+        for stride in reversed(cls.strides):
+            size = (size - 1) * stride + 3
+        return size
+
+    def features(self, planes: Tensor) -> Tensor:
+        """Rows of features, of colours around zero."""
+        return self.convs(planes - 0.5).flatten(1)
+
+
+class SmallDrqCNN(DrqCNN):
+    """The same for a CPU: fewer channels, and each convolution halves the picture."""
+
+    channels = (16, 32, 32)
+    strides = (2, 2, 2)
 
 
 class DictEncoder(Encoder):

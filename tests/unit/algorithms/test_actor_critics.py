@@ -22,7 +22,7 @@ from rl_training.errors import ConfigError
 from rl_training.policies.config import NetworkConfig
 from rl_training.types import Spec, TransitionBatch
 
-CONTINUOUS = ["sac", "redq", "tqc", "crossq", "td3", "ddpg"]
+CONTINUOUS = ["sac", "redq", "tqc", "crossq", "td3", "ddpg", "drqv2"]
 ALL = [*CONTINUOUS, "discrete_sac"]
 VECTOR = spaces.Box(-1.0, 1.0, (3,))
 
@@ -368,7 +368,7 @@ def test_encoders_are_trained_by_the_critics_and_never_by_the_actor(algo: str, s
         algorithm.update(b)
     still = set(before) - changed(before, parameters(algorithm))
     assert not {name for name in still if "encoder" in name}
-    assert ("target_encoder" in algorithm.networks) == (algo != "crossq")
+    assert ("target_encoder" in algorithm.networks) == (algo not in ("crossq", "drqv2"))
 
 
 # Policies
@@ -441,11 +441,13 @@ def test_exploration_is_what_the_configuration_says() -> None:
 
 def test_the_pages_list_every_hyperparameter_and_metric() -> None:
     folder = Path(__file__).parents[3] / "docs" / "algorithms"
-    sac, td3 = ((folder / f"{name}.md").read_text(encoding="utf-8") for name in ("sac", "td3"))
+    sac, td3, drqv2 = (
+        (folder / f"{name}.md").read_text(encoding="utf-8") for name in ("sac", "td3", "drqv2")
+    )
     shared = set(registry.algorithm("sac").cls.Hyperparams.__dataclass_fields__)
     for algo in ALL:
         fields = registry.algorithm(algo).cls.Hyperparams.__dataclass_fields__
-        own_page = td3 if algo in ("td3", "ddpg") else sac
+        own_page = {"td3": td3, "ddpg": td3, "drqv2": drqv2}.get(algo, sac)
         missing = [f for f in fields if f"| `{f}` |" not in own_page and (own_page is sac or f not in shared)]
         assert missing == [], algo
         algorithm = make(algo)
