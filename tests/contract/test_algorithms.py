@@ -36,6 +36,8 @@ OWN: dict[str, dict[str, Any]] = {
     "redq": {"gradient_steps": 3, "policy_delay": 2},
 }
 """What an algorithm needs to be small beyond that."""
+NETWORKS: dict[str, dict[str, Any]] = {"drqv2": {"hidden": (32, 32)}}
+"""Where the default network is a large one."""
 TIMING = {"elapsed_s", "steps_per_second"}
 
 
@@ -49,6 +51,7 @@ def settings(algo: str, env_id: str, output_dir: Path, **more: Any) -> dict[str,
         "total_timesteps": 128,
         "output_dir": str(output_dir),
         "hyperparams": {key: value for key, value in hyperparams.items() if key not in entry.fixed},
+        "network": NETWORKS.get(algo, {}),
         "evaluation": {"every_steps": 64, "episodes": 2, "num_envs": 2},
         "checkpoint": {"every_steps": 32},
         "logging": {"every_steps": 32, "tensorboard": False},

@@ -30,7 +30,8 @@ def build_pixel_actor(
         encoder = "drq_cnn"
     chosen = dataclasses.replace(network, encoder=encoder, hidden=hidden, orthogonal_init=False)
     actor = build_deterministic_actor(spec, chosen, normalize_obs=normalize_obs)
-    actor.core = TrunkMLP(actor.encoder.out_dim, trunk, hidden, network.activation or "relu")
+    features: int = actor.encoder.out_dim  # type: ignore[assignment]
+    actor.core = TrunkMLP(features, trunk, hidden, network.activation or "relu")
     if network.orthogonal_init is not False:
         init_orthogonal(actor)
     return actor

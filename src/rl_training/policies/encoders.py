@@ -178,7 +178,8 @@ class DrqCNN(ConvEncoder):
 
     def features(self, planes: Tensor) -> Tensor:
         """Rows of features, of colours around zero."""
-        return self.convs(planes - 0.5).flatten(1)
+        convolved: Tensor = self.convs(planes - 0.5)
+        return convolved.flatten(1)
 
 
 class SmallDrqCNN(DrqCNN):

@@ -52,12 +52,12 @@ class TrunkCritics(CriticEnsemble):
 
     def forward(self, x: Tensor, training: bool = False) -> Tensor:
         """Values of all critics for rows of features and actions."""
-        features, actions = x.split(self.sizes, dim=1)
+        features, actions = torch.split_with_sizes(x, self.sizes, dim=1)
         return super().forward(torch.cat([self.trunk(features), actions], dim=1), training)
 
     def first(self, x: Tensor) -> Tensor:
         """The first critic's values alone."""
-        return self(x)[:1]
+        return self.forward(x)[:1]
 
 
 class RandomShift:
