@@ -26,6 +26,7 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import load_config
 from rl_training.policies import encoder_registry
 from rl_training.runtime.callbacks import Callback, StepBudget
+from rl_training.zoo import runner
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +36,16 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 STEPS = 256
+CHILD = f"""
+import sys
+from rl_training import execution
+from rl_training.cli.child import main
+from rl_training.runtime.callbacks import StepBudget
+standard = execution.standard_callbacks
+execution.standard_callbacks = lambda config: [*standard(config), StepBudget({STEPS})]
+sys.exit(main())
+"""
+"""What the runner starts here: runs that end after a few steps, too."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,8 @@ def _reduced_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         return [*standard(config), StepBudget(STEPS)]
 
     monkeypatch.setattr(execution, "standard_callbacks", with_budget)
+    monkeypatch.setattr(runner, "CHILD", [sys.executable, "-c", CHILD])
+    monkeypatch.setenv("PYTHONPATH", str(Path(rl_training.__file__).parents[1]))
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +165,7 @@ def test_commands_and_examples_run(page: Path, workplace: Path) -> None:
 
 def test_every_command_is_documented_and_used() -> None:
     from rl_training.cli import COMMANDS
+    from rl_training.cli.zoo import SUBCOMMANDS
 
     reference = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     shown = {
@@ -162,10 +176,13 @@ def test_every_command_is_documented_and_used() -> None:
         for words in commands(block)
     }
     assert set(COMMANDS) <= shown
-    for command in COMMANDS:
-        section = re.search(rf"^## {command}\n(.*?)(?=^## |\Z)", reference, re.DOTALL | re.MULTILINE)
-        assert section, f"docs/cli.md has no section on {command}"
-        code, text = call([command, "--help"])
+    pairs = [f"zoo {name}" for name in SUBCOMMANDS]
+    for command in (*COMMANDS, *pairs):
+        head = command.partition(" ")[0]
+        section = re.search(rf"^## {head}\n(.*?)(?=^## |\Z)", reference, re.DOTALL | re.MULTILINE)
+        assert section, f"docs/cli.md has no section on {head}"
+        assert head == command or f"`{command}" in section[1]
+        code, text = call([*command.split(), "--help"])
         assert code == 0
         own = re.findall(r"^  (?:-\w(?: \w+)?, )?(--[a-z-]+)", text.partition("\nrun:\n")[0], re.MULTILINE)
         missing = [o for o in own if o != "--help" and o not in section[1]]

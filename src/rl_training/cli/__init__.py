@@ -7,8 +7,10 @@ A command is a row in `COMMANDS` and a module that is imported only when the com
 
 A module imports what is heavy inside `run`. `parser.overrides = True` lets unknown arguments through, as
 `args.extra`; `parser.details` is a function of the argument list whose answer is appended to the help.
+A module with `SUBCOMMANDS`, rows like those of `COMMANDS`, has commands of two words.
 Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
-error (or, for `check-env`, a bad env, for `inspect`, a difference), 2 bad input, 128 + n ended by signal n.
+error (or, for `check-env`, a bad env, for `inspect`, a difference, for several seeds, a run that failed,
+for `zoo verify`, a score outside its band), 2 bad input, 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ COMMANDS = {
     "leaderboard": ("leaderboard", "rank algorithms or presets over envs, with intervals and ties"),
     "compare": ("compare", "say whether one set of runs is worse than another beyond noise"),
     "plot": ("plot", "draw learning curves of runs, with intervals, as a picture"),
-    "zoo": ("zoo", "results of many runs: the same as `report` and `leaderboard`"),
+    "zoo": ("zoo", "suites of presets: look at them, run them over several seeds, verify their scores"),
     "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
     "list": ("listing", "list algorithms, presets and envs"),
     "check-env": ("check_env", "say what is wrong with an env, in words"),
@@ -102,18 +104,22 @@ def _dispatch(argv: list[str]) -> int:
             print(f"axiomrl {__version__}")
             return 0
         case [name, *rest] if name in COMMANDS:
-            return _run(name, rest)
+            return run_command(name, COMMANDS[name], rest)
         case [name, *_]:
             raise UnknownNameError("command", name, COMMANDS, "`axiomrl --help` shows all of them.")
     raise AssertionError(argv)
 
 
-def _run(name: str, argv: list[str]) -> int:
+def run_command(name: str, command: tuple[str, str], argv: list[str]) -> int:
+    """Run a row of `COMMANDS`, or of what it has for `SUBCOMMANDS`."""
     from rl_training.cli.parser import Parser, normalized
 
-    module_name, help_text = COMMANDS[name]
-    argv = normalized(argv)
+    module_name, help_text = command
     module = import_module(f"rl_training.cli.{module_name}")
+    subcommands: dict[str, tuple[str, str]] = getattr(module, "SUBCOMMANDS", {})
+    if argv and argv[0] in subcommands:
+        return run_command(f"{name} {argv[0]}", subcommands[argv[0]], argv[1:])
+    argv = normalized(argv)
     parser = Parser(name, help_text, argv)
     module.add_arguments(parser)
     return int(module.run(parser.parse(argv)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rl_training.cli.output import add_json, reserved_stdout
-from rl_training.cli.parser import Parser
+from rl_training.cli.parser import Parser, positive_int
 
 JSON_HELP = (
     "print one JSON object on stdout at the end (run_dir, checkpoint, best_checkpoint, global_step, metrics, "
@@ -24,10 +24,36 @@ def add_arguments(parser: Parser) -> None:
     )
     add_json(parser, JSON_HELP)
     parser.add_argument("--quiet", action="store_true", help=QUIET_HELP)
+    add_seeds(parser)
+
+
+def add_seeds(parser: Parser) -> None:
+    """Several seeds by one command."""
+    from rl_training.cli.launch import add_jobs, seed_list
+
+    parser.add_argument(
+        "--seeds",
+        type=seed_list,
+        metavar="1,2,3",
+        help="one run a seed, each evaluated at its end, the results in one manifest; "
+        "called again, it goes on with what is missing",
+    )
+    add_jobs(parser)
+    parser.add_argument(
+        "--eval-episodes",
+        type=positive_int,
+        default=20,
+        metavar="N",
+        help="with --seeds: episodes that the last checkpoint of each run is judged by (default: 20)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, then say what came out and what can be done with it."""
+    if args.seeds:
+        return run_seeds(args)
+    if args.jobs:
+        args.parser.error("--jobs needs --seeds: it says how many of them are trained side by side")
     from rl_training.cli.overrides import resolve
     from rl_training.cli.summary import finish
 
@@ -37,3 +63,30 @@ def run(args: argparse.Namespace) -> int:
 
         result = api.start(resolved, init_from=args.init_from, progress=not args.quiet)
     return finish(result, as_json=args.json, quiet=args.quiet)
+
+
+def run_seeds(args: argparse.Namespace) -> int:
+    """Train every seed in a process of its own."""
+    from pathlib import Path
+
+    from rl_training.cli.launch import execute, make_jobs, shown_command
+    from rl_training.cli.overrides import resolve
+    from rl_training.errors import ConfigError
+    from rl_training.zoo.manifest import Plan
+    from rl_training.zoo.suites import Protocol
+
+    with reserved_stdout(args.json or args.quiet):
+        resolved = resolve(args)
+    if resolved.origins.get(("seed",)) == "command line":
+        raise ConfigError("command line: --seed and --seeds cannot be combined")
+    config = resolved.config
+    selectors = {"--preset": args.preset, "--config": args.config, "--init-from": args.init_from}
+    words = [word for name, value in selectors.items() if value is not None for word in (name, value)]
+    words = shown_command(*words, *args.extra)[1:]  # each run gets an output directory of its own
+    name = args.preset or (Path(args.config).stem if args.config else f"{config.algo}-{config.env_id}")
+    folder = Path(config.output_dir) / name.replace("/", "-")
+    protocol = Protocol(episodes=args.eval_episodes)
+    jobs = make_jobs(name, resolved, words, args.seeds, protocol, folder, args.imports)
+    seeds = ",".join(map(str, args.seeds))
+    command = shown_command("train", *words, "--seeds", seeds, "--eval-episodes", str(protocol.episodes))
+    return execute(Plan(name, folder, command, jobs, protocol), args)[0]

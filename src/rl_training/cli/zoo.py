@@ -1,17 +1,24 @@
-"""`axiomrl zoo` and the script `axiomrl-zoo`: results of many runs under the name that other zoos use.
+"""`axiomrl zoo` and the script `axiomrl-zoo`: suites of presets, and results of many runs.
 
-`--format report` and `--format leaderboard` are other spellings of those two commands. Subcommands
-(`zoo NAME …`) are rows in `SUBCOMMANDS`, each a module with `add_arguments` and `run` like any command's.
+Subcommands (`zoo NAME …`) are rows in `SUBCOMMANDS`, each a module with `add_arguments` and `run` like any
+command's. `--format report` and `--format leaderboard` are other spellings of those two commands.
 """
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+import os
 
-from rl_training.cli.parser import Parser, normalized
+from rl_training.cli.parser import Parser
+from rl_training.errors import UnknownNameError, nearest
 
-SUBCOMMANDS: dict[str, tuple[str, str]] = {}
+SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("zoo_list", "list the suites"),
+    "show": ("zoo_show", "say what a suite runs, how it is judged and what is expected of it"),
+    "commands": ("zoo_commands", "print the commands that a suite consists of, to be copied"),
+    "run": ("zoo_run", "run a suite or a preset over several seeds; called again, it goes on"),
+    "verify": ("zoo_verify", "run a suite or a preset and check that it scores what is expected of it"),
+}
 """Name → module of `rl_training.cli` and what it does."""
 ALIASES = ("report", "leaderboard")
 
@@ -32,28 +39,20 @@ def add_arguments(parser: Parser) -> None:
         help="the notation, `--format` of the command itself",
     )
     parser.usage = (
-        "axiomrl zoo [--format {report,leaderboard}] [--output-format FORMAT] DIR [DIR ...] "
+        f"axiomrl zoo {{{','.join(SUBCOMMANDS)}}} [options]\n"
+        "       axiomrl zoo [--format {report,leaderboard}] [--output-format FORMAT] DIR [DIR ...] "
         "[options of that command]"
     )
-    if SUBCOMMANDS:
-        rows = "\n".join(f"  {name:<13}{text}" for name, (_, text) in SUBCOMMANDS.items())
-        parser.epilog = f"subcommands:\n{rows}"
+    rows = "\n".join(f"  {name:<13}{text}" for name, (_, text) in SUBCOMMANDS.items())
+    parser.epilog = f"subcommands:\n{rows}\n\n`axiomrl zoo run --help` shows what one takes."
 
 
 def run(args: argparse.Namespace) -> int:
     """Hand over to the command that does it."""
+    from rl_training.cli import COMMANDS, run_command
+
     words: list[str] = args.extra
-    if words and words[0] in SUBCOMMANDS:
-        return _call(f"zoo {words[0]}", *SUBCOMMANDS[words[0]], words[1:])
-    from rl_training.cli import COMMANDS
-
+    if words and not os.path.exists(words[0]) and nearest(words[0], SUBCOMMANDS):
+        raise UnknownNameError("subcommand", words[0], SUBCOMMANDS, "`axiomrl zoo --help` shows them.")
     written = ["--format", args.output_format] if args.output_format else []
-    return _call(args.view, *COMMANDS[args.view], [*words, *written])
-
-
-def _call(name: str, module_name: str, help_text: str, argv: list[str]) -> int:
-    module = import_module(f"rl_training.cli.{module_name}")
-    argv = normalized(argv)
-    parser = Parser(name, help_text, argv)
-    module.add_arguments(parser)
-    return int(module.run(parser.parse(argv)))
+    return run_command(args.view, COMMANDS[args.view], [*words, *written])

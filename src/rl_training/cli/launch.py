@@ -1,0 +1,178 @@
+"""What the commands that run several seeds share: their options, their plan, how they report and end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rl_training.cli.output import columns, print_json
+from rl_training.cli.parser import Parser, positive_int
+from rl_training.errors import ConfigError
+from rl_training.experiment.layers import Resolved
+from rl_training.zoo.bands import Band
+from rl_training.zoo.jobs import Job
+from rl_training.zoo.manifest import MANIFEST, Plan
+from rl_training.zoo.suites import Protocol, Suite, first_seeds, train_arguments
+
+OVERRIDES = """
+Every field of the configuration is an option, as for `train`, and is passed on to every run: for example
+--total-timesteps 50000, --hyperparams.learning-rate 1e-3
+"""
+
+
+def add_jobs(parser: Parser) -> None:
+    """How many runs side by side."""
+    parser.add_argument(
+        "--jobs",
+        type=positive_int,
+        metavar="N",
+        help="runs side by side, one thread each (default: half of the cores)",
+    )
+
+
+def seed_list(text: str) -> tuple[int, ...]:
+    """`1,2,3` or `1-5`, in any mixture, each seed once."""
+    found: list[int] = []
+    try:
+        for part in filter(None, text.replace(" ", ",").split(",")):
+            low, dash, high = part.partition("-")
+            found += range(int(low), int(high) + 1) if dash else [int(low)]
+    except ValueError:
+        found = []
+    if not found:
+        raise argparse.ArgumentTypeError(f"expected seeds like 1,2,3 or 1-5, got {text!r}")
+    return tuple(dict.fromkeys(found))
+
+
+def suite_plan(args: argparse.Namespace, suite: Suite, command: Sequence[str]) -> Plan:
+    """The runs of a suite, each configuration judged before any of them starts."""
+    from rl_training.cli.overrides import resolve
+
+    seeds = args.seeds or first_seeds(suite.seeds, args.num_seeds)
+    protocol = replace(suite.evaluation, episodes=args.episodes or suite.evaluation.episodes)
+    folder = Path(args.output_dir or Path("runs") / "zoo" / suite.name)
+    jobs: list[Job] = []
+    bands: dict[str, Band] = {}
+    for preset, entry in suite.entries.items():
+        words = [*train_arguments(preset, entry), *args.extra]
+        given = argparse.Namespace(
+            preset=preset, config=None, imports=args.imports, extra=words[2:], parser=args.parser
+        )
+        jobs += make_jobs(preset, resolve(given), words, seeds, protocol, folder, args.imports)
+        if entry.band is not None:
+            bands[preset] = entry.band
+    return Plan(suite.name, folder, command, jobs, protocol, bands, args.commit)
+
+
+def make_jobs(
+    name: str,
+    resolved: Resolved,
+    words: Sequence[str],
+    seeds: Sequence[int],
+    protocol: Protocol,
+    folder: Path,
+    imports: Sequence[str],
+) -> list[Job]:
+    """A job a seed; refused where other runs than these lie in its folder."""
+    config = resolved.config
+    given = [*(word for name in imports for word in ("--import", name)), *words]
+    if config.threads != 1 and "--threads" not in {word.partition("=")[0] for word in words}:
+        given += ["--threads", "1"]  # what runs side by side must not fight over cores
+    facts = {"preset": resolved.preset, "algo": config.algo, "env_id": config.env_id}
+    jobs = [
+        Job(
+            name,
+            seed,
+            tuple(given),
+            folder / name.replace("/", "-") / f"seed{seed}",
+            config.total_timesteps,
+            protocol,
+            facts,
+            tuple(imports),
+        )
+        for seed in seeds
+    ]
+    for job in jobs:
+        _require_same(job, resolved)
+    return jobs
+
+
+def execute(plan: Plan, args: argparse.Namespace) -> tuple[int, dict[str, Any]]:
+    """Run a plan, say what came out, and answer the exit code: 1 if a run failed."""
+    from rl_training.zoo.display import NoDisplay, RichDisplay
+    from rl_training.zoo.runner import Runner
+
+    width = args.jobs or max(1, (os.cpu_count() or 1) // 2)
+    with NoDisplay() if args.quiet else RichDisplay(len(plan.jobs)) as display:
+        runner = Runner(plan, width, display)
+        manifest = runner.run()
+    if args.json:
+        print_json({"manifest": str(plan.folder / MANIFEST), **manifest})
+    elif args.quiet:
+        print(plan.folder / MANIFEST)
+    else:
+        _print_summary(plan, manifest)
+    if runner.stopped_by is not None:
+        return 128 + signal.Signals(runner.stopped_by), manifest
+    return int(bool(runner.errors)), manifest
+
+
+def shown_command(*words: str) -> list[str]:
+    """A command as it is recorded: without what only says where the runs lie and how many go side by side."""
+    kept, queue = ["axiomrl"], list(words)
+    while queue:
+        word = queue.pop(0)
+        name, equals, _ = word.partition("=")
+        if name in ("--output-dir", "--jobs", "--results", "--commit"):
+            if not equals and queue:
+                queue.pop(0)
+        elif name not in ("--json", "--quiet"):
+            kept.append(word)
+    return kept
+
+
+def _print_summary(plan: Plan, manifest: dict[str, Any]) -> None:
+    from rl_training.zoo.bands import summary_rows
+
+    print("\n".join(columns(summary_rows(manifest))))
+    failed = [run for run in manifest["runs"] if run["status"] == "failed"]
+    if failed:
+        print(f"\nfailed ({len(failed)}):")
+        for run in failed:
+            print(f"  {run['name']} seed {run['seed']}: {run['error']}")
+            print(f"    {shlex.join(run['command'])}")
+    left = [run for run in manifest["runs"] if run["status"] not in ("failed", "completed")]
+    if left:
+        print(f"\nnot finished: {len(left)} of {len(manifest['runs'])}; the same command goes on with them")
+    print(f"\nmanifest: {plan.folder / MANIFEST}")
+
+
+def _require_same(job: Job, resolved: Resolved) -> None:
+    """A run that is there must be one that this command would make."""
+    from rl_training.experiment.config import to_dict
+    from rl_training.experiment.drift import config_changes, drift_of
+    from rl_training.experiment.layers import Layer, file_layers, resolve_layers
+    from rl_training.experiment.runs import CONFIG
+
+    run = job.run_dir()
+    if run is None or not (run / CONFIG).is_file():
+        return
+    there = resolve_layers(file_layers(run / CONFIG)).config
+    chosen = {"backend": there.env.backend} if resolved.config.env.backend == "auto" else {}
+    fixed = Layer("the runner", {"seed": job.seed, "env": chosen})
+    asked = resolve_layers([Layer("asked for", to_dict(resolved.config)), fixed])
+    changes = config_changes(there, asked)
+    different = [*drift_of(changes), *(c for c in changes if c.key == "total_timesteps")]
+    if different:
+        raise ConfigError(
+            [
+                *(f"{run}: made with another {c.key}: {c.old!r}, not {c.new!r}" for c in different),
+                "give another --output-dir, or remove those runs",
+            ]
+        )

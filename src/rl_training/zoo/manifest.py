@@ -1,0 +1,121 @@
+"""What a set of runs came to, in one file; and the same a preset, as `benchmarks/results` keeps it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_training.experiment.files import replace_atomically, to_json
+from rl_training.zoo.bands import Band, verdict
+from rl_training.zoo.jobs import Job
+from rl_training.zoo.suites import Protocol
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+_ABOUT = ("versions", "hardware", "git")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Runs that belong together: what asked for them, where they lie, and what is expected of them."""
+
+    name: str
+    folder: Path
+    command: Sequence[str]
+    jobs: Sequence[Job]
+    protocol: Protocol
+    bands: Mapping[str, Band] = field(default_factory=dict)
+    commit: str | None = None
+    """The commit that runs, where there is no repository to ask."""
+
+    @property
+    def names(self) -> list[str]:
+        """What is measured, each over several seeds."""
+        return list(dict.fromkeys(job.name for job in self.jobs))
+
+
+def collect(plan: Plan, errors: Mapping[Job, str] | None = None) -> dict[str, Any]:
+    """The manifest: a function of what lies on disk, but for the errors of runs that failed just now."""
+    errors = errors or {}
+    abouts = [_about(plan, job) for job in plan.jobs]
+    about = next(filter(None, abouts), {})
+    runs: list[dict[str, Any]] = []
+    for job, own in zip(plan.jobs, abouts, strict=True):
+        different = {key: value for key, value in own.items() if value != about[key]}
+        failure = {"status": "failed", "error": errors[job]} if job in errors else {}
+        runs.append({**job.result(), **different, **failure})
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": plan.name,
+        "command": list(plan.command),
+        "seeds": list(dict.fromkeys(job.seed for job in plan.jobs)),
+        "episodes": plan.protocol.episodes,
+        "checkpoint": plan.protocol.checkpoint,
+        **about,
+        "summary": {name: _summary(plan, name, runs) for name in plan.names},
+        "runs": runs,
+    }
+
+
+def write_manifest(plan: Plan, errors: Mapping[Job, str] | None = None) -> dict[str, Any]:
+    """Bring the manifest up to date, in one step."""
+    manifest = collect(plan, errors)
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    _write(plan.folder / MANIFEST, manifest)
+    return manifest
+
+
+def write_results(manifest: Mapping[str, Any], folder: Path, label: str | None = None) -> list[Path]:
+    """One file a preset whose seeds are all there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for name, summary in manifest["summary"].items():
+        runs = [run for run in manifest["runs"] if run["name"] == name]
+        if any(run["status"] != "completed" for run in runs):
+            continue
+        left_out = ("preset", "algo", "env_id", "name", "status")
+        report = {
+            "preset": runs[0]["preset"] or name,
+            "episodes": manifest["episodes"],
+            **({} if manifest["checkpoint"] == "latest" else {"checkpoint": manifest["checkpoint"]}),
+            **{key: manifest[key] for key in _ABOUT if key in manifest},
+            "summary": {
+                key: summary[key] for key in ("mean", "min", "max", "success_rate") if key in summary
+            },
+            "runs": [{key: value for key, value in run.items() if key not in left_out} for run in runs],
+        }
+        path = folder / f"{name.replace('/', '-')}{f'-{label}' if label else ''}.json"
+        _write(path, report)
+        written.append(path)
+    return written
+
+
+def _summary(plan: Plan, name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    asked = [run for run in runs if run["name"] == name]
+    done = [run for run in asked if run["status"] == "completed"]
+    band = plan.bands.get(name)
+    summary: dict[str, Any] = {"seeds": len(asked), "completed": len(done)}
+    if done:
+        means = [run["return_mean"] for run in done]
+        summary |= {"mean": statistics.mean(means), "min": min(means), "max": max(means)}
+        if all("success_rate" in run for run in done):
+            summary["success_rate"] = statistics.mean(run["success_rate"] for run in done)
+    if band is not None:
+        summary["band"] = list(band)
+    whole = bool(done) and len(done) == len(asked)
+    return {**summary, "verdict": verdict(summary["mean"], band) if whole else "incomplete"}
+
+
+def _about(plan: Plan, job: Job) -> dict[str, Any]:
+    """Software, hardware and commit of a run; nothing while there is none."""
+    known = job.surroundings()
+    if known and plan.commit:
+        known["git"] = {"commit": plan.commit, "is_dirty": False}
+    return {key: known[key] for key in _ABOUT if key in known}
+
+
+def _write(path: Path, data: Any) -> None:
+    replace_atomically(path, (to_json(data, indent=1) + "\n").encode())

@@ -1,0 +1,214 @@
+"""Runs jobs side by side, each an ordinary `axiomrl` process. Never imports torch.
+
+A job goes through train (or resume) and eval. A run that fails does not stop the others. The first SIGINT
+or SIGTERM lets every run save and end, a second ends them at once, a third kills them. Should the runner
+itself be killed, its runs notice, save and end (`cli/child.py`); the next start goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_training.errors import AxiomError, CheckpointError
+from rl_training.experiment.lock import RunLock
+from rl_training.zoo.jobs import Job
+from rl_training.zoo.manifest import Plan, write_manifest
+
+CHILD = [sys.executable, "-P", "-m", "rl_training.cli.child"]
+LOG, OUTPUT = "log.txt", "output.json"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_PAUSE = 0.1
+
+
+class Display(Protocol):
+    """Shows what is going on."""
+
+    def event(self, text: str) -> None: ...
+    def update(self, active: list[Process], done: int, failed: int) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """A command at work on a job."""
+
+    job: Job
+    verb: str
+    handle: subprocess.Popen[bytes]
+    log_begin: int
+    signals: int = 0
+    """How often it was asked to end."""
+
+    @classmethod
+    def start(cls, job: Job) -> Process:
+        """Start the command that brings the job on, in a session of its own: the runner passes signals on."""
+        job.prepare()
+        command = job.next_command()
+        environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
+        with open(job.folder / LOG, "ab") as log, open(job.folder / OUTPUT, "wb") as output:
+            handle = subprocess.Popen(
+                [*CHILD, *command], stdin=subprocess.PIPE, stdout=output, stderr=log, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+            return cls(job, command[0], handle, log.tell())
+
+    def end(self, times: int) -> None:
+        """Ask it to end: to save first, at once when asked a second time, not at all a third time."""
+        while self.signals < times:
+            self.signals += 1
+            with suppress(OSError):
+                self.handle.kill() if self.signals > 2 else self.handle.terminate()
+
+    def finish(self) -> str | None:
+        """Take in what the command has left; what went wrong, if it did."""
+        if self.handle.stdin is not None:
+            self.handle.stdin.close()
+        code = self.handle.returncode
+        if code:
+            return self._error(code)
+        try:
+            if self.verb == "eval":
+                self.job.record_evaluation((self.job.folder / OUTPUT).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            return f"its evaluation cannot be read: {error}"
+        reached = "done" if self.verb == "eval" else "trained"
+        stage = self.job.stage()
+        return (
+            None if stage in (reached, "done") else f"{self.verb} ended without an error, but it is {stage}"
+        )
+
+    def _error(self, code: int) -> str:
+        """The last words of the command."""
+        how = f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
+        try:
+            with open(self.job.folder / LOG, "rb") as log:
+                log.seek(self.log_begin)
+                text = log.read().decode("utf-8", "replace")
+        except OSError:
+            text = ""
+        words = [line.strip() for line in text.splitlines() if line.strip()]
+        return f"{self.verb}: {how}" + (f": {' / '.join(words[-3:])}" if words else "")
+
+
+@dataclass(slots=True)
+class Runner:
+    """Brings every job of a plan to its end."""
+
+    plan: Plan
+    width: int
+    display: Display
+    errors: dict[Job, str] = field(default_factory=dict)
+    stopped_by: int | None = None
+    _active: list[Process] = field(default_factory=list)
+    _signals: int = 0
+
+    def run(self) -> dict[str, Any]:
+        """Run what is missing or unfinished, and answer the manifest."""
+        self.plan.folder.mkdir(parents=True, exist_ok=True)
+        with _alone(self.plan.folder), self._polite():
+            write_manifest(self.plan)
+            waiting = deque(job for job in self.plan.jobs if job.stage() != "done")
+            if done := len(self.plan.jobs) - len(waiting):
+                self.display.event(f"{done} of {len(self.plan.jobs)} runs are already there")
+            try:
+                while self._active or (waiting and self.stopped_by is None):
+                    self._fill(waiting)
+                    self._reap(waiting)
+                    for process in self._active:
+                        process.end(self._signals)
+                    left = len(waiting) + len(self._active) + len(self.errors)
+                    self.display.update(self._active, len(self.plan.jobs) - left, len(self.errors))
+                    time.sleep(_PAUSE)
+            finally:
+                self._end_at_once()
+            return write_manifest(self.plan, self.errors)
+
+    def _fill(self, waiting: deque[Job]) -> None:
+        for _ in range(len(waiting)):
+            if self.stopped_by is not None or len(self._active) >= self.width:
+                return
+            job = waiting.popleft()
+            if job.is_held():  # by a process that outlived another runner, and is saving
+                waiting.append(job)
+                continue
+            stage = job.stage()
+            if stage == "done":
+                continue
+            process = Process.start(job)
+            self._active.append(process)
+            if stage != "trained":
+                self.display.event(f"{job}: {'started' if stage == 'new' else 'goes on'}")
+
+    def _reap(self, waiting: deque[Job]) -> None:
+        ended = [process for process in self._active if process.handle.poll() is not None]
+        for process in ended:
+            self._active.remove(process)
+            error = process.finish()
+            if error is None and process.verb != "eval":
+                waiting.appendleft(process.job)  # to be evaluated at once
+                continue
+            if error is None:
+                self.display.event(f"{process.job}: {_outcome(process.job)}")
+            elif self.stopped_by is None:
+                self.errors[process.job] = error
+                self.display.event(f"{process.job}: failed: {error}")
+            else:
+                self.display.event(f"{process.job}: stopped")
+            write_manifest(self.plan, self.errors)
+
+    @contextmanager
+    def _polite(self) -> Iterator[None]:
+        """Pass SIGINT and SIGTERM on to the runs (main thread only)."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, _: Any) -> None:
+        self.stopped_by, self._signals = number, self._signals + 1
+        if self._signals == 1:
+            with suppress(OSError):  # not through the display: it may have been interrupted itself
+                os.write(2, b"\nevery run saves and ends; a second signal ends them at once\n")
+
+    def _end_at_once(self) -> None:
+        """After an error of the runner's own: leave no process behind."""
+        for process in self._active:
+            process.end(1)
+        for process in self._active:
+            process.handle.wait()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One runner a folder."""
+    try:
+        lock = RunLock(folder)
+    except CheckpointError as error:
+        if "another process" not in str(error):
+            raise
+        raise AxiomError(f"{folder}: another runner is at work here") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _outcome(job: Job) -> str:
+    result = job.result()
+    success = f", success rate {result['success_rate']:.2f}" if "success_rate" in result else ""
+    return f"{result['return_mean']:.1f} ± {result['return_std']:.1f}{success} ({result['seconds']:.0f} s)"

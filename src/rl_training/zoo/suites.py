@@ -1,0 +1,159 @@
+"""Suites: which presets are measured together, with which seeds, how they are judged. Never imports torch.
+
+A suite is a YAML file, packaged (`classic-control`) or a user's own (a path that ends in .yaml).
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from rl_training.errors import ConfigError, UnknownNameError
+from rl_training.experiment import yaml
+from rl_training.experiment.presets import load_preset, preset_names
+from rl_training.schema import Float, NonNegativeInt, PositiveInt, config, section_problems
+
+SEEDS = (1, 2, 3, 4, 5)
+"""Seeds of what no suite says otherwise of."""
+
+
+@config
+class Protocol:
+    """How a trained agent is judged: full episodes of its test seeds, by the likeliest action."""
+
+    episodes: PositiveInt = 100
+    """Episodes a seed."""
+    checkpoint: Literal["latest", "best"] = "latest"
+    """Which checkpoint plays: where training ended, or the one that evaluated best on the way."""
+
+
+@config
+class Entry:
+    """A preset in a suite: how long it is trained, and what is expected of it."""
+
+    steps: PositiveInt
+    """Step budget."""
+    band: tuple[Float | None, Float | None] | None = None
+    """The least and the most that the mean return over seeds should be; null: no limit on that side."""
+    basis: Literal["measured", "published", "aim"] | None = None
+    """What the band rests on: our results, other libraries' figures, or only on what the env allows."""
+    overrides: dict[str, Any] = field(default_factory=dict)
+    """Other values of the configuration, by dotted key."""
+
+
+@config
+class Suite:
+    """What is run and judged together."""
+
+    name: str
+    """How it is called."""
+    description: str
+    """What is in it, in a line."""
+    seeds: tuple[NonNegativeInt, ...] = SEEDS
+    """Seeds of every preset."""
+    evaluation: Protocol = field(default_factory=Protocol)
+    """How every run is judged."""
+    presets: dict[str, Any]
+    """The presets, by name."""
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """The presets, as entries."""
+        return {name: Entry(**values) for name, values in self.presets.items()}
+
+
+def suite_names() -> list[str]:
+    """Every packaged suite, sorted."""
+    folder = resources.files("rl_training") / "zoo" / "suites"
+    return sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml"))
+
+
+def load_suite(name: str) -> Suite:
+    """A packaged suite by its name, or one in a file."""
+    if name.endswith((".yaml", ".yml")):
+        return _checked(Path(name).stem, yaml.load_file(name))
+    if name not in suite_names():
+        raise UnknownNameError("suite", name, suite_names(), "`axiomrl zoo list` shows all of them.")
+    source = resources.files("rl_training") / "zoo" / "suites" / f"{name}.yaml"
+    return _checked(name, yaml.load_text(source.read_text("utf-8"), f"suite {name}"))
+
+
+def find_target(name: str) -> Suite:
+    """The suite meant by the name of a suite or of a preset, which then is alone in it."""
+    if name in suite_names() or name.endswith((".yaml", ".yml")):
+        return load_suite(name)
+    if name not in preset_names():
+        known = [*suite_names(), *preset_names()]
+        raise UnknownNameError("suite or preset", name, known, "`axiomrl zoo list` shows the suites.")
+    short = name.replace("/", "-")
+    for suite in map(load_suite, suite_names()):
+        if name in suite.presets:
+            return Suite(
+                name=short,
+                description=name,
+                seeds=suite.seeds,
+                evaluation=suite.evaluation,
+                presets={name: suite.presets[name]},
+            )
+    return Suite(name=short, description=name, presets={name: {"steps": preset_steps(name)}})
+
+
+def preset_steps(name: str) -> int:
+    """The number of steps that a preset is trained for."""
+    return int(load_preset(name).data.get("total_timesteps", 100_000))
+
+
+def first_seeds(seeds: tuple[int, ...], count: int | None) -> tuple[int, ...]:
+    """So many seeds: the first of those given, and new ones after them."""
+    if count is None:
+        return seeds
+    more = range(max(seeds, default=0) + 1, max(seeds, default=0) + 1 + count)
+    return (*seeds, *more)[:count]
+
+
+def train_arguments(preset: str, entry: Entry) -> list[str]:
+    """The arguments of `axiomrl train` for a preset of a suite, without the seed."""
+    words = ["--preset", preset]
+    if entry.steps != preset_steps(preset):
+        words += ["--total-timesteps", str(entry.steps)]
+    for key, value in entry.overrides.items():
+        written = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        words += [f"--{key.replace('_', '-')}", written]
+    return words
+
+
+def _checked(name: str, document: yaml.Document) -> Suite:
+    """The suite of a document, or all that is wrong with it."""
+    values = {"name": name, **document.data}
+    problems = section_problems(Suite, values)
+    presets = values.get("presets")
+    for preset, entry in presets.items() if isinstance(presets, dict) else ():
+        problems += _entry_problems(preset, entry)
+    if not problems and not presets:
+        problems.append("presets: none given")
+    if problems:
+        raise ConfigError([f"{_where(problem, document)}: {problem}" for problem in problems])
+    return Suite(**values)
+
+
+def _entry_problems(preset: str, entry: Any) -> list[str]:
+    at = ("presets", preset)
+    if preset not in preset_names():
+        return [f"{'.'.join(at)}: {UnknownNameError('preset', preset, preset_names())}"]
+    if not isinstance(entry, dict):
+        return [f"{'.'.join(at)}: expected a mapping with `steps`, got {entry!r}"]
+    if problems := section_problems(Entry, entry, at):
+        return problems
+    low, high = entry.get("band") or (None, None)
+    if low is not None and high is not None and low > high:
+        return [f"{'.'.join(at)}.band: the least, {low}, is more than the most, {high}"]
+    return []
+
+
+def _where(problem: str, document: yaml.Document) -> str:
+    """The source and, where it is known, the line of the key that a problem begins with."""
+    key = problem.partition(":")[0]
+    found = [line for path, line in document.lines.items() if key == ".".join(path)]
+    return f"{document.source}:{found[0]}" if found else document.source

@@ -1,0 +1,212 @@
+"""The runner: side by side, around failures, through signals and kills, with a stand-in for training."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_training.errors import AxiomError
+from rl_training.zoo import runner
+from rl_training.zoo.display import NoDisplay
+from rl_training.zoo.jobs import Job
+from rl_training.zoo.manifest import MANIFEST, Plan, write_results
+from rl_training.zoo.runner import Runner
+from rl_training.zoo.suites import Protocol
+
+FAKE = Path(__file__).with_name("fake_axiomrl.py")
+SOURCE = Path(runner.__file__).parents[2]
+TIMES = ("seconds", "elapsed_s")
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Replace training by the stand-in; answers which calls there were, as `train 1`."""
+    path = tmp_path / "calls"
+    monkeypatch.setenv("FAKE_CALLS", str(path))
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    monkeypatch.setattr(runner, "CHILD", [sys.executable, str(FAKE)])
+    return lambda: [" ".join(line.split()[:2]) for line in path.read_text().splitlines()]
+
+
+def make_plan(folder: Path, seeds: tuple[int, ...] = (1, 2, 3), *arguments: str) -> Plan:
+    facts = {"preset": "ppo/x", "algo": "ppo", "env_id": "X-v0"}
+    protocol = Protocol(episodes=2)
+    jobs = [Job("ppo/x", s, arguments, folder / f"seed{s}", 5, protocol, facts) for s in seeds]
+    return Plan("x", folder, ["axiomrl", "zoo", "run", "x"], jobs, protocol, {"ppo/x": (20.0, 21.0)})
+
+
+def without_times(manifest: Any) -> Any:
+    if isinstance(manifest, dict):
+        return {key: without_times(value) for key, value in manifest.items() if key not in TIMES}
+    return [without_times(value) for value in manifest] if isinstance(manifest, list) else manifest
+
+
+def run(plan: Plan, width: int = 2) -> tuple[Runner, dict[str, Any]]:
+    made = Runner(plan, width, NoDisplay())
+    return made, made.run()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_every_seed_is_trained_and_evaluated_once(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
+    plan = make_plan(tmp_path / "a")
+    made, manifest = run(plan)
+    assert sorted(calls()) == ["eval 1", "eval 2", "eval 3", "train 1", "train 2", "train 3"]
+    assert made.errors == {}
+    assert manifest == json.loads((plan.folder / MANIFEST).read_text())
+    assert manifest["summary"] == {
+        "ppo/x": {
+            "seeds": 3, "completed": 3, "mean": 20.5, "min": 10.5, "max": 30.5, "band": [20.0, 21.0],
+            "verdict": "inside",
+        }
+    }  # fmt: skip
+    first = manifest["runs"][0]
+    assert (first["seed"], first["status"], first["returns"]) == (1, "completed", [10.0, 11.0])
+    assert first["command"] == ["axiomrl", "train", "--seed", "1"]
+    assert [point["global_step"] for point in first["curve"]] == [1, 2, 3, 4, 5]
+    assert manifest["git"] == {"commit": "c"}
+    assert run(make_plan(tmp_path / "a"))[1] == manifest  # there is nothing left to do
+    assert len(calls()) == 6
+
+
+def test_runs_side_by_side_have_one_thread_each(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
+    run(make_plan(tmp_path / "a"))
+    lines = (tmp_path / "calls").read_text().splitlines()
+    assert {line.split()[3] for line in lines} == {"1"}
+
+
+def test_another_protocol_evaluates_again_and_trains_nothing(
+    tmp_path: Path, calls: Callable[[], list[str]]
+) -> None:
+    run(make_plan(tmp_path / "a", (1,)))
+    plan = make_plan(tmp_path / "a", (1,))
+    facts = plan.jobs[0].facts
+    job = Job("ppo/x", 1, (), plan.jobs[0].folder, 5, Protocol(episodes=3), facts)
+    _, manifest = run(Plan("x", plan.folder, [], [job], job.protocol))
+    assert manifest["runs"][0]["returns"] == [10.0, 11.0, 12.0]
+    assert calls() == ["train 1", "eval 1", "eval 1"]
+
+
+def test_a_failure_does_not_stop_the_others(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
+    plan = make_plan(tmp_path / "a", (1, 2, 3), "--fail-at=2")
+    made, manifest = run(plan, width=1)
+    assert [job.seed for job in made.errors] == [2]
+    assert [entry["status"] for entry in manifest["runs"]] == ["completed", "failed", "completed"]
+    assert manifest["runs"][1]["error"] == "train: exit code 2: error: made to fail"
+    assert manifest["summary"]["ppo/x"]["verdict"] == "incomplete"
+    assert write_results(manifest, tmp_path / "results") == []
+    again, mended = run(make_plan(tmp_path / "a"))
+    assert again.errors == {}
+    assert [call for call in calls() if call.startswith("train")] == [
+        "train 1",
+        "train 2",
+        "train 3",
+        "train 2",
+    ]
+    assert mended["summary"]["ppo/x"]["verdict"] == "inside"
+
+
+def test_result_files_have_the_form_of_the_benchmarks(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
+    _, manifest = run(make_plan(tmp_path / "a", (1, 2)))
+    (path,) = write_results(manifest, tmp_path / "results", "control")
+    assert path == tmp_path / "results" / "ppo-x-control.json"
+    result = json.loads(path.read_text())
+    assert list(result) == ["preset", "episodes", "versions", "hardware", "git", "summary", "runs"]
+    assert result["summary"] == {"mean": 15.5, "min": 10.5, "max": 20.5}
+    assert list(result["runs"][0]) == [
+        "seed", "command", "global_step", "seconds", "return_mean", "return_std", "returns", "curve",
+    ]  # fmt: skip
+
+
+def test_a_run_that_died_before_it_saved_is_started_anew(
+    tmp_path: Path, calls: Callable[[], list[str]]
+) -> None:
+    plan = make_plan(tmp_path / "a", (1,))
+    dead = plan.jobs[0].folder / "dead"
+    (dead / "checkpoints").mkdir(parents=True)
+    (dead / "metadata.json").write_text('{"status": "running"}')
+    assert plan.jobs[0].stage() == "new"
+    run(plan)
+    assert calls() == ["train 1", "eval 1"]
+    assert not dead.exists()
+
+
+def test_two_runners_do_not_share_a_folder(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
+    from rl_training.experiment.lock import RunLock
+
+    plan = make_plan(tmp_path / "a", (1,))
+    plan.folder.mkdir()
+    lock = RunLock(plan.folder)
+    with pytest.raises(AxiomError, match="another runner is at work here"):
+        run(plan)
+    lock.release()
+
+
+RUNNER = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from rl_training.zoo import runner
+from test_runner import make_plan, run, FAKE
+runner.CHILD = [sys.executable, str(FAKE)]
+made, _ = run(make_plan(Path(sys.argv[1])))
+sys.exit(128 + made.stopped_by if made.stopped_by else 0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_stopped_in_the_middle_it_ends_as_if_it_had_not_been(
+    tmp_path: Path, calls: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    _, whole = run(make_plan(tmp_path / "whole"))
+    (tmp_path / "calls").unlink()
+    monkeypatch.setenv("FAKE_GATE", str(tmp_path))
+    is_killed = number == signal.SIGKILL
+    if not is_killed:
+        (tmp_path / "save").touch()
+    code = RUNNER.format(tests=str(FAKE.parent))
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cut")])
+    wait_for(lambda: len(list((tmp_path / "cut").glob("*/*/checkpoints/step_2"))) == 2)
+    begun = [int(line.split()[2]) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert len(begun) == 2
+    process.send_signal(number)
+    assert process.wait(30) == (-number if is_killed else 128 + number)
+    plan = make_plan(tmp_path / "cut")
+    if is_killed:  # its runs have noticed, and are saving
+        wait_for(lambda: len(list(plan.folder.glob("*/*/asked-to-end"))) == 2)
+        assert all(job.is_held() for job in plan.jobs[:2])
+        threading.Timer(1.0, (tmp_path / "save").touch).start()
+    else:  # it has waited for them
+        assert not any(map(is_alive, begun))
+        states = [entry["status"] for entry in json.loads((plan.folder / MANIFEST).read_text())["runs"]]
+        assert states == ["unfinished", "unfinished", "missing"]
+    (tmp_path / "go").touch()
+    _, manifest = run(plan)
+    assert not any(map(is_alive, begun))
+    assert without_times(manifest) == without_times(whole)
+    assert sorted(calls()) == sorted(
+        ["train 1", "train 2", "train 3", "resume 1", "resume 2", "eval 1", "eval 2", "eval 3"]
+    )
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except (OSError, IndexError):
+        return False
