@@ -36,16 +36,8 @@ BLOCK = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 STEPS = 256
-CHILD = f"""
-import sys
-from rl_training import execution
-from rl_training.cli.child import main
-from rl_training.runtime.callbacks import StepBudget
-standard = execution.standard_callbacks
-execution.standard_callbacks = lambda config: [*standard(config), StepBudget({STEPS})]
-sys.exit(main())
-"""
-"""What the runner starts here: runs that end after a few steps, too."""
+CHILD = [sys.executable, str(ROOT / "tests" / "unit" / "zoo" / "fake_axiomrl.py")]
+"""What the runner starts here: a stand-in that needs no torch. The runner itself is tested with both."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ def name_of(page: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _reduced_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def _reduced_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Commands run as they are written, but every run ends after a few steps."""
     standard = execution.standard_callbacks
 
@@ -90,8 +82,9 @@ def _reduced_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         return [*standard(config), StepBudget(STEPS)]
 
     monkeypatch.setattr(execution, "standard_callbacks", with_budget)
-    monkeypatch.setattr(runner, "CHILD", [sys.executable, "-c", CHILD])
+    monkeypatch.setattr(runner, "CHILD", CHILD)
     monkeypatch.setenv("PYTHONPATH", str(Path(rl_training.__file__).parents[1]))
+    monkeypatch.setenv("FAKE_CALLS", str(tmp_path / "calls"))
 
 
 @pytest.fixture(autouse=True)

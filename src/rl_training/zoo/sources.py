@@ -47,7 +47,15 @@ def read_manifest(path: Path) -> list[RunSummary]:
     if not isinstance(entries, list):
         raise CheckpointError(f"{path}: not a manifest: a JSON object with a list `runs` is expected")
     common = {key: value for key, value in mapping(data).items() if key != "runs"}
-    return [_run(path, index, {**common, **mapping(entry)}) for index, entry in enumerate(entries)]
+    whole = [{**common, **mapping(entry)} for entry in entries]
+    return [_run(path, index, entry) for index, entry in enumerate(whole) if not _is_to_come(entry)]
+
+
+def _is_to_come(entry: Mapping[str, Any]) -> bool:
+    """Is it a run that a runner's manifest lists, but that has not ended yet, or has failed?"""
+    return entry.get("status") in ("missing", "unfinished", "trained", "failed") and not (
+        entry.keys() & {"run_dir", "return_mean", "returns"}
+    )
 
 
 def _run(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
