@@ -288,6 +288,21 @@ def test_presets_page_is_up_to_date() -> None:
     assert all(f"| `{name}` |" in page for name in preset_names())
 
 
+def test_benchmarks_page_is_up_to_date_and_hides_nothing() -> None:
+    generator = load_generator("generate_benchmarks")
+    page = generator.PAGE.read_text(encoding="utf-8")
+    assert generator.render(page) == page, "run python docs/generate_benchmarks.py"
+    figure = generator.Figure("Others", 20.0, None, 1_000)
+    runs = [{"return_mean": score} for score in (9.0, 10.0, 11.0)]
+    row = generator.Row("ppo/x", 2_000, (12.0, None), {"runs": runs}, [figure])
+    assert list(generator.shortfalls([row])) == [
+        "`ppo/x` scores 10.0, below its band (at least 12).",
+        "`ppo/x` scores 10.0, less than 20 @ 1k (Others), after 2k steps here.",
+    ]
+    fine = generator.Row("ppo/x", 1_000, (5.0, None), {"runs": runs}, [generator.Figure("O", 10.5, None, 1)])
+    assert list(generator.shortfalls([fine])) == []  # within noise
+
+
 def test_layers_of_the_example_resolve_as_the_page_says(workplace: Path) -> None:
     for block in blocks(ROOT / "docs" / "config-schema.md"):
         if block.file_name is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,21 @@ def test_every_preset_is_in_one_suite_with_its_own_budget() -> None:
         for name, entry in suite.entries.items():
             assert entry.steps == preset_steps(name), name
             assert (entry.band is None) == (entry.basis is None), name
+
+
+def test_a_band_that_is_called_measured_has_results_inside_it() -> None:
+    results = Path(__file__).parents[3] / "benchmarks" / "results"
+    measured = [
+        (name, entry)
+        for suite in map(load_suite, suite_names())
+        for name, entry in suite.entries.items()
+        if entry.basis == "measured"
+    ]
+    assert measured
+    for name, entry in measured:
+        found = json.loads((results / f"{name.replace('/', '-')}.json").read_text())
+        assert len(found["runs"]) >= 5, name
+        assert verdict(found["summary"]["mean"], entry.band) == "inside", name
 
 
 def test_a_preset_alone_has_the_protocol_of_its_suite() -> None:
