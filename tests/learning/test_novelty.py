@@ -1,4 +1,4 @@
-"""A reward for novelty finds what chance does not, and survives a resume."""
+"""A reward for novelty finds what chance does not."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from gymnasium import spaces
 
 import rl_training
 
-WAY = [1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1, 1, 0]
+WAY = [1, 0, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 0, 1]
 LENGTH = len(WAY)
 
 
 class Stairs(gymnasium.Env[Any, Any]):
     """One of two actions climbs, another at each stair; the other falls to the bottom. The top alone pays.
 
-    Chance climbs them once in 2¹⁶ attempts, of which training makes some ten thousand.
+    Chance climbs them once in 2²⁰ attempts, of which training makes some ten thousand.
     """
+
+    tops = 0
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.observation_space = spaces.Discrete(LENGTH + 1)
@@ -35,27 +37,29 @@ class Stairs(gymnasium.Env[Any, Any]):
         self.steps += 1
         self.stair = self.stair + 1 if action == WAY[self.stair] else 0
         top = self.stair == LENGTH
+        Stairs.tops += top
         return self.stair, float(top), top, self.steps == 3 * LENGTH, {}
 
 
-def final_return(kind: str, seed: int, tmp_path: Path) -> float:
-    agent = rl_training.PPO(
+def times_at_the_top(kind: str, seed: int, tmp_path: Path) -> int:
+    Stairs.tops = 0
+    rl_training.PPO(
         env=Stairs,
         seed=seed,
-        total_timesteps=25_000,
+        total_timesteps=30_000,
         num_envs=8,
         num_steps=30,
         learning_rate=1e-3,
         ent_coef=0.01,
-        intrinsic={"kind": kind},
+        intrinsic={"kind": kind, "update_steps": 8},
         evaluation={"every_steps": 0},
         logging={"tensorboard": False},
         output_dir=str(tmp_path),
-    )
-    return float(agent.learn().evaluate(num_episodes=10)["return_mean"])
+    ).learn()
+    return Stairs.tops
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_goal_is_found_with_novelty_and_not_without(seed: int, tmp_path: Path) -> None:
-    assert final_return("none", seed, tmp_path) == 0.0
-    assert final_return("rnd", seed, tmp_path) == 1.0
+    assert times_at_the_top("none", seed, tmp_path) == 0
+    assert times_at_the_top("rnd", seed, tmp_path) > 30
