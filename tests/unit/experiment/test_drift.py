@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rl_training
+from rl_training import registry
 from rl_training.cli import main
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.config import TrainConfig, leaves, to_dict
@@ -56,7 +58,9 @@ def test_effects(changes: dict[str, Any], expected: dict[str, str]) -> None:
 
 
 def test_every_harmless_key_exists() -> None:
-    known = {".".join(path[:n]) for path, _, _ in leaves(TrainConfig) for n in (1, 2)}
+    known = {".".join(path[:n]) for path, _, _ in leaves(TrainConfig) for n in (1, 2, 3)}
+    classes = {entry.cls.Hyperparams for entry in registry.algorithms().values()}
+    known |= {f"hyperparams.{field.name}" for cls in classes for field in dataclasses.fields(cls)}
     assert set(HARMLESS) | set(NUMERIC) <= known
 
 
