@@ -96,6 +96,7 @@ def env_of(algo: str) -> str:
 def config_of(algo: str, env_id: str, backend: str, seed: int) -> dict[str, Any]:
     """A short run that saves, logs and evaluates often; every other seed normalises."""
     entry = registry.algorithm(algo)
+    steps = 1024 if entry.tier == "contrib" else STEPS[entry.family]  # a memory is slow to train
     known = {f.name for f in dataclasses.fields(entry.cls.Hyperparams)} - set(entry.fixed)
     normalize = seed % 2 == 1
     return {
@@ -103,7 +104,7 @@ def config_of(algo: str, env_id: str, backend: str, seed: int) -> dict[str, Any]
         "env_id": env_id,
         "seed": seed,
         "num_envs": 2 + seed % 3,
-        "total_timesteps": STEPS[entry.family],
+        "total_timesteps": steps,
         "device": "cpu",
         "env": {
             "backend": ("sync", "async")[seed // 2 % 2] if backend == "both" else backend,
@@ -112,9 +113,9 @@ def config_of(algo: str, env_id: str, backend: str, seed: int) -> dict[str, Any]
         },
         "network": {"hidden": [16]},
         "hyperparams": {name: value for name, value in SMALL.items() if name in known},
-        "evaluation": {"every_steps": STEPS[entry.family] // 4, "episodes": 2, "num_envs": 2},
-        "checkpoint": {"every_steps": STEPS[entry.family] // 16, "keep_last": 2},
-        "logging": {"every_steps": STEPS[entry.family] // 12, "tensorboard": False},
+        "evaluation": {"every_steps": steps // 4, "episodes": 2, "num_envs": 2},
+        "checkpoint": {"every_steps": steps // 16, "keep_last": 2},
+        "logging": {"every_steps": steps // 12, "tensorboard": False},
         "stopping": {"patience": 1000},
     }
 
