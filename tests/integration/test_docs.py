@@ -209,6 +209,17 @@ def test_reliability_figures_are_added_up_and_keep_their_commit() -> None:
     )
 
 
+def test_every_figure_of_reliability_has_a_commit_and_a_date() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8").partition("<!-- begin")[2]
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 20
+    for cells in rows:
+        commits, date = cells[5].strip(), cells[6].strip()
+        assert re.fullmatch(r"[0-9a-f]{7,}[+]?(, [0-9a-f]{7,}[+]?)*", commits), cells
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d(, \d{4}-\d\d-\d\d)*", date), cells
+        assert cells[4].strip() == "0", cells
+
+
 def load_generator(name: str = "generate_config_schema") -> Any:
     path = ROOT / "docs" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)
