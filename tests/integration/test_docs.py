@@ -225,7 +225,7 @@ def load_generator(name: str = "generate_config_schema") -> Any:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look for their module
     spec.loader.exec_module(module)
     return module
 

@@ -26,6 +26,7 @@ class RichDisplay:
             TimeElapsedColumn(),
             console=self._console,
             disable=not self._console.is_terminal,
+            transient=True,
         )
         self._total = total
         self._all = self._progress.add_task("runs", total=total, state="")
