@@ -131,7 +131,7 @@ class TestHelp:
         assert "\nhyperparams:\n" in out
         flat = " ".join(out.split())
         assert (
-            "--hyperparams.learning-rate NUMBER Adam's step size. "
+            "--hyperparams.learning-rate NUMBER The optimiser's step size. "
             "[0.001, from preset ppo/cartpole; default: 0.0003]" in flat
         )
         assert "--hyperparams.gamma NUMBER Discount factor." in flat  # documented in the family's class

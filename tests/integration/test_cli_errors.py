@@ -53,7 +53,8 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
         (["--hyperparams.learning-rat", "1e-3"],
          "--hyperparams.learning-rat: unknown option; did you mean --hyperparams.learning-rate?"),
         (["--learning-rate", "1e-3"],
-         "command line: --learning-rate: unknown option; did you mean --hyperparams.learning-rate?"),
+         "command line: --learning-rate: unknown option; did you mean --hyperparams.learning-rate or "
+         "--intrinsic.learning-rate?"),
         (["--jsn"], "command line: --jsn: unknown option; did you mean --json?"),
         (["--device", "gpu"], "command line: device: expected auto, cpu, cuda or cuda:N, got 'gpu'"),
         (["--device", "cuda:99"], "device: 'cuda:99' is not available"),
@@ -103,8 +104,8 @@ def test_all_mistakes_of_file_and_command_line_at_once(tmp_path: Path, refused: 
 
 
 def test_impossible_combinations_are_reported_with_the_rest(refused: Refused) -> None:
-    problems = refused(*CARTPOLE, "--num-envs", "3", "--hyperparams.num-steps", "5", "--threads", "0")
-    assert problems[0] == "command line: threads: must be greater than 0, got 0"
+    problems = refused(*CARTPOLE, "--num-envs", "3", "--hyperparams.num-steps", "5", "--threads", "-1")
+    assert problems[0] == "command line: threads: must be greater than or equal to 0, got -1"
     assert problems[1].startswith("hyperparams.num_minibatches: 4 does not divide the batch of num_steps")
     assert problems[1].endswith("= 15")
 

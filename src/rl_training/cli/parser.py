@@ -50,8 +50,11 @@ class Parser(argparse.ArgumentParser):
         option = option.partition("=")[0]
         known = [*self.option_names(), *others]
         last = option.lstrip("-").rpartition(".")[2]
-        same_ending = [name for name in known if name.lstrip("-").rpartition(".")[2] == last]
-        near = same_ending[0] if len(same_ending) == 1 else nearest(option, known)
+        same_ending = sorted(
+            (name for name in known if name.lstrip("-").rpartition(".")[2] == last),
+            key=lambda name: not name.startswith("--hyperparams."),
+        )
+        near = " or ".join(same_ending) if 1 <= len(same_ending) <= 3 else nearest(option, known)
         advice = f"did you mean {near}?" if near else f"`{self.prog} --help` shows all of them"
         return f"command line: {option}: unknown option; {advice}"
 
