@@ -142,6 +142,8 @@ def test_commands_and_examples_run(page: Path, workplace: Path) -> None:
         shows_output = i + 1 < len(parts) and parts[i + 1].mark == "output"
         if block.kind == "bash":
             for arguments in commands(block):
+                if block.mark == "not run" and arguments[0] == "train":
+                    arguments = ["config", *arguments[1:]]  # games take too long, but the options are right
                 code, output = call(arguments)
                 if code:
                     skip_without_extra(output)

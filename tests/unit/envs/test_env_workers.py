@@ -122,7 +122,7 @@ def test_close_does_not_wait_for_a_hung_worker() -> None:
         step(envs)
     start = time.monotonic()
     envs.close()
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 30.0  # worker_timeout is 60
     assert children() == []
 
 
