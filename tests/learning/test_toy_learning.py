@@ -50,6 +50,7 @@ OWN: dict[str, dict[str, Any]] = {
         "ent_coef_schedule": "linear",
     },
     "a2c on axiom/DictObs-v0": {"learning_rate": 6e-3, "rmsprop_alpha": 0.95},
+    "drqv2": {"gradient_steps": 4},
     "trpo": {"target_kl": 0.1, "update_epochs": 5, "cg_steps": 4},
     "trpo on axiom/DictObs-v0": {"update_epochs": 1, "num_minibatches": 1, "cg_steps": 2},
     "trpo on axiom/Image-v0": {"update_epochs": 1, "num_minibatches": 1, "cg_steps": 2},

@@ -17,8 +17,8 @@ def learned(algo: str, output_dir: Path, **hyperparams: Any) -> float:
         "env_id": "axiom/Recall-v0",
         "output_dir": str(output_dir),
         "num_envs": 8,
-        "total_timesteps": 12_000,
-        "hyperparams": {"num_steps": 64, "learning_rate": 5e-3, "gamma": 0.5, **hyperparams},
+        "total_timesteps": 16_000,
+        "hyperparams": {"num_steps": 64, "learning_rate": 2.5e-3, "gamma": 0.5, **hyperparams},
         "evaluation": {"every_steps": 0},
         "logging": {"tensorboard": False},
     }
