@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
-    "relu": torch.relu,
+    "relu": torch.relu_,  # in place: what it is given is the output of a layer
     "elu": F.elu,
     "silu": F.silu,
     "gelu": F.gelu,
