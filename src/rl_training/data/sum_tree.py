@@ -6,7 +6,6 @@ import numpy as np
 
 from rl_training.types import Array
 
-
 _TOP = 10
 """Levels at the top that are gone through at once: for a thousand nodes that is cheaper than one by one."""
 

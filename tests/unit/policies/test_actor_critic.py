@@ -285,7 +285,7 @@ def test_widths_activation_and_log_std_are_taken_from_the_config() -> None:
     assert [layer.out_features for layer in policy.core.layers] == [32]
     assert policy.critic_core is not None
     assert [layer.out_features for layer in policy.critic_core.layers] == [16, 8]
-    assert policy.core.activation is torch.relu
+    assert policy.core.activation is torch.relu_
     assert policy.policy_head.log_std.tolist() == [-1.5, -1.5]
 
 
