@@ -120,11 +120,14 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     """A worker that is replaced is forked while the lock is held, and may outlive its parent."""
     run = Run.create(config(tmp_path), SPEC)
     gate, opener = os.pipe()
+    waiting, ready = os.pipe()
     worker = os.fork()
     if not worker:
+        os.write(ready, b"x")
         os.read(gate, 1)
         os._exit(0)
     try:
+        os.read(waiting, 1)  # what a fork does in the child is done
         with pytest.raises(CheckpointError, match="another process"):
             RunLock(run.dir)  # the fork has not freed it
         run.close()
@@ -132,8 +135,8 @@ def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
     finally:
         os.write(opener, b"x")
         os.waitpid(worker, 0)
-        os.close(gate)
-        os.close(opener)
+        for end in (gate, opener, waiting, ready):
+            os.close(end)
 
 
 def test_retention_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
