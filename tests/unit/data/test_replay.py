@@ -43,12 +43,14 @@ class Replay(RuleBasedStateMachine):
         as_dict=st.booleans(),
         prioritized=st.booleans(),
         disk=st.booleans(),
+        by_tensors=st.booleans(),
         seed=st.integers(0, 1000),
     )
     def begin(
         self, num_envs: int, capacity: int, n: int, frames: int, as_dict: bool, prioritized: bool,
-        disk: bool, seed: int,
+        disk: bool, by_tensors: bool, seed: int,
     ) -> None:  # fmt: skip
+        self.by_tensors = by_tensors
         self.life = Life(num_envs, seed, frames, as_dict)
         self.capacity, self.n, self.prioritized = max(capacity, 2 * num_envs), n, prioritized
         self.folder = Path(tempfile.gettempdir()) if disk else None
@@ -58,6 +60,8 @@ class Replay(RuleBasedStateMachine):
 
     def make(self) -> None:
         self.buffer = self.life.buffer(self.capacity, self.folder)
+        if self.by_tensors:  # rows are written as they are on a GPU, without NumPy's views
+            self.buffer._fields = dict(self.buffer.tensors())
         kind = PrioritizedSampler if self.prioritized else UniformSampler
         self.sampler = kind(self.buffer, gamma=0.9, n_step=self.n)
 
