@@ -148,7 +148,8 @@ def execute(
         )
         envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env))
         require_same_spaces(session.spec, envs.spec, config.env_id)
-        Trainer.families[algorithm.family].check(algorithm, envs)
+        settings = loop_settings(config, scratch=Path(config.output_dir))
+        Trainer.families[algorithm.family].check(algorithm, envs, settings)
         evaluator = EvaluationEnvs(session, algorithm)
         stack.callback(evaluator.close)
         if config.evaluation.every_steps and config.evaluation.video:

@@ -128,6 +128,7 @@ def test_a_replay_buffer_larger_than_the_memory(
         r"error: hyperparams\.buffer_size: needs [\d.]+ GiB of memory, [\d.]+ GiB are free; choose a smaller"
     )
     assert re.match(words, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_output_directory_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

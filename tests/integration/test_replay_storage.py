@@ -73,3 +73,4 @@ def test_what_does_not_fit_is_refused_before_the_run_begins(
     monkeypatch.setattr(memory.shutil, "disk_usage", lambda folder: memory.shutil._ntuple_diskusage(9, 9, 0))
     with pytest.raises(ConfigError, match=r"hyperparams\.buffer_size: needs .* of disk space in .* are free"):
         rl_training.train(config(tmp_path, buffer_storage="disk"))
+    assert not list(tmp_path.iterdir())

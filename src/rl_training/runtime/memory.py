@@ -19,8 +19,9 @@ def require_memory(key: str, needed: int, device: torch.device | str = "cpu") ->
 
 
 def require_disk(key: str, needed: int, folder: Path) -> None:
-    """Refuse what would not fit onto the disk that a folder is on."""
-    free = shutil.disk_usage(folder).free
+    """Refuse what would not fit onto the disk that a folder is on, or will be made on."""
+    existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    free = shutil.disk_usage(existing).free
     if needed > free:
         raise ConfigError(
             f"{key}: needs {_gib(needed)} of disk space in {folder}, {_gib(free)} are free; {_ADVICE}"

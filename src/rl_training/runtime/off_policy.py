@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rl_training.algorithms.base import Algorithm, OffPolicyAlgorithm, OffPolicyHyperparams
-from rl_training.data.frame_stacks import frame_stacks
+from rl_training.data.frame_stacks import Stack, frame_stacks
 from rl_training.data.her import HindsightSampler
 from rl_training.data.layout import rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
@@ -22,7 +22,7 @@ from rl_training.data.storage import in_memory, on_disk
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.runtime.memory import readable, require_disk, require_memory
-from rl_training.runtime.trainer import Trainer
+from rl_training.runtime.trainer import LoopSettings, Trainer
 from rl_training.types import Array, GoalTask, TransitionBatch, UpdateResult
 
 
@@ -33,17 +33,24 @@ class OffPolicyTrainer(Trainer):
     algorithm: OffPolicyAlgorithm
 
     @classmethod
-    def check(cls, algorithm: Algorithm, envs: VectorEnv) -> None:
-        """Hindsight needs an env with goals."""
-        if algorithm.hyperparams.her != "none":
-            envs.goal_task()
-
-    def build(self) -> None:
-        """Allocate the replay buffer, if there is room for it."""
-        if self.settings.normalize_reward:
+    def check(cls, algorithm: Algorithm, envs: VectorEnv, settings: LoopSettings) -> None:
+        """Hindsight needs an env with goals, rewards must keep their meaning, and the buffer must fit."""
+        hp: OffPolicyHyperparams = algorithm.hyperparams
+        if settings.normalize_reward:
             raise ConfigError(
                 "env.normalize_reward: replayed rewards must not change their meaning; use env.reward_scale"
             )
+        if hp.her != "none":
+            envs.goal_task()
+        layout, stacks = rollout_layout(envs.spec), _stacks(hp, envs, settings)
+        needed = ReplayBuffer.predict_bytes(hp.buffer_size, layout, stacks)
+        if hp.buffer_storage == "disk":
+            require_disk("hyperparams.buffer_size", needed, _scratch(settings))
+        else:
+            require_memory("hyperparams.buffer_size", needed, _storage_device(hp, algorithm.context.device))
+
+    def build(self) -> None:
+        """Allocate the replay buffer."""
         self.hyperparams: OffPolicyHyperparams = self.algorithm.hyperparams
         self.buffer = self._make_buffer()
         self.sampler = self._make_sampler()
@@ -52,32 +59,32 @@ class OffPolicyTrainer(Trainer):
         self.credit = 0
 
     def _make_buffer(self) -> ReplayBuffer:
-        """The replay buffer where it is wanted, if there is room for it."""
-        hp, space = self.hyperparams, self.envs.spec.observation_space
-        layout = rollout_layout(self.envs.spec)
-        # Hindsight counts slots, and new stacks take some that are no steps: there they are stored whole.
-        stacks = frame_stacks(space, self.settings.frame_stack) if hp.her == "none" else {}
-        needed = ReplayBuffer.predict_bytes(hp.buffer_size, layout, stacks)
+        """The replay buffer, where it is wanted."""
+        hp = self.hyperparams
         if hp.buffer_storage == "disk":
-            folder = self.settings.scratch or Path(tempfile.gettempdir())
-            require_disk("hyperparams.buffer_size", needed, folder)
-            allocate, where = on_disk(folder), "on disk"
+            allocate, where = on_disk(_scratch(self.settings)), "on disk"
         else:
-            device = self.device if hp.buffer_storage == "device" else torch.device("cpu")
-            require_memory("hyperparams.buffer_size", needed, device)
+            device = _storage_device(hp, self.device)
             allocate, where = in_memory(device), "in memory" if device.type == "cpu" else f"on {device}"
-        buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, stacks=stacks, allocate=allocate)
+        buffer = ReplayBuffer(
+            hp.buffer_size,
+            self.envs.num_envs,
+            rollout_layout(self.envs.spec),
+            stacks=_stacks(hp, self.envs, self.settings),
+            allocate=allocate,
+        )
+        size = hp.buffer_size * buffer.bytes_per_transition
         self.resources = {
             "replay_buffer": {
                 "transitions": hp.buffer_size,
                 "bytes_per_transition": buffer.bytes_per_transition,
-                "bytes": needed,
+                "bytes": size,
                 "storage": hp.buffer_storage,
             }
         }
         self.announcement = (
             f"replay buffer: {hp.buffer_size:,} transitions of {buffer.bytes_per_transition:,} bytes, "
-            f"{readable(needed)} {where} when full"
+            f"{readable(size)} {where} when full"
         )
         return buffer
 
@@ -201,3 +208,16 @@ def _to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]
     return {
         key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in state.items()
     }
+
+
+def _stacks(hp: OffPolicyHyperparams, envs: VectorEnv, settings: LoopSettings) -> dict[str, Stack]:
+    """Stacks to rebuild at sampling. None with hindsight: it counts slots, and new stacks take some more."""
+    return frame_stacks(envs.spec.observation_space, settings.frame_stack) if hp.her == "none" else {}
+
+
+def _storage_device(hp: OffPolicyHyperparams, device: torch.device) -> torch.device:
+    return device if hp.buffer_storage == "device" else torch.device("cpu")
+
+
+def _scratch(settings: LoopSettings) -> Path:
+    return settings.scratch or Path(tempfile.gettempdir())

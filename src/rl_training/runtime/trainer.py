@@ -110,8 +110,8 @@ class Trainer(ABC):
         self.build()
 
     @classmethod  # noqa: B027 - most families take all
-    def check(cls, algorithm: Algorithm, envs: VectorEnv) -> None:
-        """Refuse what cannot be trained together, before the run has a directory."""
+    def check(cls, algorithm: Algorithm, envs: VectorEnv, settings: LoopSettings) -> None:
+        """Refuse what cannot be trained together, or not here, before the run has a directory."""
 
     @abstractmethod
     def build(self) -> None:
