@@ -1,11 +1,14 @@
 """Suites: which presets are measured together, with which seeds, how they are judged. Never imports torch.
 
-A suite is a YAML file, packaged (`classic-control`) or a user's own (a path that ends in .yaml).
+A suite is a YAML file, packaged (`classic-control`) or a user's own (a path that ends in .yaml). It names its
+presets or patterns of them (`*/cartpole`): whoever adds a preset of a known task need not touch the suite.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +37,7 @@ class Entry:
     """A preset in a suite: how long it is trained, and what is expected of it."""
 
     steps: PositiveInt
-    """Step budget."""
+    """Step budget; in a file, where none is given, that of the preset itself."""
     band: tuple[Float | None, Float | None] | None = None
     """The least and the most that the mean return over seeds should be; null: no limit on that side."""
     basis: Literal["measured", "published", "aim"] | None = None
@@ -56,12 +59,14 @@ class Suite:
     evaluation: Protocol = field(default_factory=Protocol)
     """How every run is judged."""
     presets: dict[str, Any]
-    """The presets, by name."""
+    """The presets, by name, with what the rows that match them say."""
 
     @property
     def entries(self) -> dict[str, Entry]:
         """The presets, as entries."""
-        return {name: Entry(**values) for name, values in self.presets.items()}
+        return {
+            name: Entry(**{"steps": preset_steps(name), **values}) for name, values in self.presets.items()
+        }
 
 
 def suite_names() -> list[str]:
@@ -97,7 +102,7 @@ def find_target(name: str) -> Suite:
                 evaluation=suite.evaluation,
                 presets={name: suite.presets[name]},
             )
-    return Suite(name=short, description=name, presets={name: {"steps": preset_steps(name)}})
+    return Suite(name=short, description=name, presets={name: {}})
 
 
 def preset_steps(name: str) -> int:
@@ -128,25 +133,40 @@ def _checked(name: str, document: yaml.Document) -> Suite:
     """The suite of a document, or all that is wrong with it."""
     values = {"name": name, **document.data}
     problems = section_problems(Suite, values)
-    presets = values.get("presets")
-    for preset, entry in presets.items() if isinstance(presets, dict) else ():
-        problems += _entry_problems(preset, entry)
-    if not problems and not presets:
+    rows = values.get("presets")
+    for key, row in rows.items() if isinstance(rows, dict) else ():
+        problems += _row_problems(key, row)
+    if not problems and not rows:
         problems.append("presets: none given")
     if problems:
         raise ConfigError([f"{_where(problem, document)}: {problem}" for problem in problems])
-    return Suite(**values)
+    return Suite(**{**values, "presets": _expanded(values["presets"])})
 
 
-def _entry_problems(preset: str, entry: Any) -> list[str]:
-    at = ("presets", preset)
-    if preset not in preset_names():
-        return [f"{'.'.join(at)}: {UnknownNameError('preset', preset, preset_names())}"]
-    if not isinstance(entry, dict):
-        return [f"{'.'.join(at)}: expected a mapping with `steps`, got {entry!r}"]
-    if problems := section_problems(Entry, entry, at):
+def _expanded(rows: Mapping[str, Mapping[str, Any] | None]) -> dict[str, dict[str, Any]]:
+    """The presets that the rows name or match; where several rows do, values of the later ones win."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, row in rows.items():
+        for name in _matching(key):
+            found[name] = {**found.get(name, {}), **(row or {})}
+    return found
+
+
+def _matching(key: str) -> list[str]:
+    return [name for name in preset_names() if fnmatchcase(name, key)]
+
+
+def _row_problems(key: str, row: Any) -> list[str]:
+    at = ("presets", key)
+    if not _matching(key):
+        return [f"{'.'.join(at)}: {UnknownNameError('preset', key, preset_names())}"]
+    if row is None:
+        return []
+    if not isinstance(row, dict):
+        return [f"{'.'.join(at)}: expected a mapping, as in {{band: [475, 500]}}, or nothing, got {row!r}"]
+    if problems := section_problems(Entry, {"steps": 1, **row}, at):
         return problems
-    low, high = entry.get("band") or (None, None)
+    low, high = row.get("band") or (None, None)
     if low is not None and high is not None and low > high:
         return [f"{'.'.join(at)}.band: the least, {low}, is more than the most, {high}"]
     return []

@@ -12,6 +12,7 @@ import pytest
 from rl_training.cli import main
 from rl_training.errors import ConfigError
 from rl_training.experiment.presets import load_preset, preset_names
+from rl_training.zoo import suites
 from rl_training.zoo.bands import band_text, verdict
 from rl_training.zoo.suites import (
     Entry,
@@ -25,14 +26,46 @@ from rl_training.zoo.suites import (
 
 
 def test_every_preset_is_in_one_suite_with_its_own_budget() -> None:
-    suites = [load_suite(name) for name in suite_names()]
+    shipped = [load_suite(name) for name in suite_names()]
     assert {"classic-control", "box2d", "mujoco", "atari-6"} <= set(suite_names())
-    listed = [name for suite in suites for name in suite.presets]
-    assert sorted(listed) == preset_names()
-    for suite in suites:
+    listed = [name for suite in shipped for name in suite.presets]
+    assert sorted(listed) == preset_names(), "a preset of a new task needs a row `*/TASK` in a suite"
+    for suite in shipped:
         for name, entry in suite.entries.items():
             assert entry.steps == preset_steps(name), name
             assert (entry.band is None) == (entry.basis is None), name
+
+
+def test_a_new_preset_joins_the_suite_of_its_task_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [*preset_names(), "zzz/cartpole", "zzz/pong", "zzz/cartpole-no-velocity"]
+    monkeypatch.setattr(suites, "preset_names", lambda: names)
+    monkeypatch.setattr(suites, "preset_steps", lambda name: 1234 if name.startswith("zzz") else 5)
+    joined = {
+        name: (suite.name, entry.steps, entry.band, entry.basis)
+        for suite in map(load_suite, suite_names())
+        for name, entry in suite.entries.items()
+        if name.startswith("zzz")
+    }
+    assert joined == {
+        "zzz/cartpole": ("classic-control", 1234, (475.0, 500.0), "aim"),
+        "zzz/pong": ("atari-6", 1234, None, None),
+        "zzz/cartpole-no-velocity": ("memory", 1234, None, None),
+    }
+
+
+def test_rows_of_one_preset_are_put_together_and_the_later_one_wins(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "description: mine\npresets:\n  sac/pendulum:\n  'trpo/*': {steps: 7, band: [1, 2], basis: aim}\n"
+        "  'trpo/p*': {band: [3, null], overrides: {num_envs: 2}}\n"
+    )
+    entries = load_suite(str(path)).entries
+    assert list(entries) == ["sac/pendulum", *(n for n in preset_names() if n.startswith("trpo/"))]
+    assert entries["sac/pendulum"] == Entry(steps=preset_steps("sac/pendulum"))
+    assert entries["trpo/acrobot"] == Entry(steps=7, band=(1.0, 2.0), basis="aim")
+    assert entries["trpo/pendulum"] == Entry(
+        steps=7, band=(3.0, None), basis="aim", overrides={"num_envs": 2}
+    )
 
 
 def test_a_band_that_is_called_measured_has_results_inside_it() -> None:
@@ -62,6 +95,7 @@ def test_mistakes_are_named_with_file_and_line(tmp_path: Path) -> None:
     path.write_text(
         "description: mine\nseeds: [1]\nevaluation: {episodes: 0}\npresets:\n"
         "  ppo/cartpol: {steps: 1}\n  ppo/cartpole: {step: 1}\n  ppo/pendulum: {steps: 1, band: [2, 1]}\n"
+        "  '*/cartpol': {steps: 1}\n  ppo/acrobot: 3\n"
     )
     with pytest.raises(ConfigError) as caught:
         load_suite(str(path))
@@ -72,6 +106,8 @@ def test_mistakes_are_named_with_file_and_line(tmp_path: Path) -> None:
     )
     assert "presets.ppo/cartpole.step: unknown key; did you mean 'steps'?" in text
     assert f"{path}:7: presets.ppo/pendulum.band: the least, 2, is more than the most, 1" in text
+    assert f"{path}:8: presets.*/cartpol: unknown preset '*/cartpol'; did you mean " in text
+    assert f"{path}:9: presets.ppo/acrobot: expected a mapping" in text
     with pytest.raises(ConfigError, match="did you mean 'classic-control'"):
         load_suite("clasic-control")
 
