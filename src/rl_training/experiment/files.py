@@ -65,6 +65,22 @@ def replace_atomically(path: Path, data: bytes) -> None:
     fsync_dir(path.parent)
 
 
+def read_at_once(path: str, limit: int, *, only_end: bool = False) -> bytes:
+    """A file of up to `limit` bytes, or the end of a longer one, by few calls: some read thousands."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > limit and not only_end:
+            raise OSError(errno.EFBIG, f"larger than {limit} bytes", path)
+        wanted = min(size, limit)
+        data = os.pread(descriptor, wanted, size - wanted)
+    finally:
+        os.close(descriptor)
+    if len(data) < wanted:
+        raise OSError(errno.EIO, "ended too early", path)
+    return data
+
+
 def explained(error: OSError) -> str:
     """What went wrong with which file, in the system's words."""
     reason = error.strerror or str(error)

@@ -8,7 +8,6 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,8 @@ def describe_run(*, command: list[str], tags: tuple[str, ...], preset: str | Non
 
 def versions() -> dict[str, str]:
     """Versions of this package and of what its results depend on."""
+    from importlib import metadata as packages  # reports read metadata, and should start fast
+
     found = {"axiomrl": __version__}
     for name in VERSIONED:
         try:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rl_training.errors import ConfigError
 from rl_training.experiment import yaml
+from rl_training.experiment.files import read_at_once
 
 _MAX_BYTES = 1_000_000
 _SECTION = re.compile(r"^(?=\w)", re.MULTILINE)
@@ -26,12 +26,9 @@ class ConfigReader:
     def __init__(self) -> None:
         self._shared: dict[tuple[str, ...], Config] = {}
 
-    def read(self, path: Path) -> tuple[Config, Config]:
+    def read(self, path: str) -> tuple[Config, Config]:
         """What the run shares with its siblings, and what is its own. Same data as `yaml.load_file`."""
-        with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        text = data.decode("utf-8", "surrogateescape")
-        sections = _sections(text) if len(data) <= _MAX_BYTES else None
+        sections = _sections(read_at_once(path, _MAX_BYTES).decode("utf-8", "surrogateescape"))
         if sections is None:
             document = yaml.load_file(path).data
             return {k: v for k, v in document.items() if k not in OWN}, _own(document)

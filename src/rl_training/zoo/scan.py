@@ -8,11 +8,13 @@ are read.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,8 @@ WORTH_INDEXING = 200  # fewer runs are read faster than anybody notices
 SETTLED_NS = 2_000_000_000  # a file changed less long ago may change again within its clock's tick
 FILES = (CONFIG, METADATA, METRICS, EVALUATIONS)
 PARTS = frozenset((*FILES, CHECKPOINTS))
-NEVER_RUNS = frozenset((CHECKPOINTS, "tensorboard", "wandb", "videos"))
+NEVER_RUNS = frozenset((*FILES, CHECKPOINTS, "tensorboard", "wandb", "videos"))
+"""What lies in a run and is none itself."""
 Signature = list[int]
 
 
@@ -67,18 +70,31 @@ class Found:
 def scan(paths: Sequence[str | Path], *, use_index: bool = True) -> Scan:
     """All runs at or below the paths, each once. Only a path that does not exist is an error."""
     result, seen = Scan(), set[str]()
-    for path in paths:
-        root = os.fspath(path)
-        if not os.path.isdir(root):
-            raise CheckpointError(missing_path_message(Path(root)))
-        found, foreign = find_runs(root)
-        result.foreign += foreign
-        new = list({run.real: run for run in reversed(found) if run.real not in seen}.values())[::-1]
-        seen.update(run.real for run in new)
-        runs, hits = _read(root, new, use_index)
-        result.runs += runs
-        result.indexed += hits
+    with _without_collection():
+        for path in paths:
+            root = os.fspath(path)
+            if not os.path.isdir(root):
+                raise CheckpointError(missing_path_message(Path(root)))
+            found, foreign = find_runs(root)
+            result.foreign += foreign
+            new = list({run.real: run for run in reversed(found) if run.real not in seen}.values())[::-1]
+            seen.update(run.real for run in new)
+            runs, hits = _read(root, new, use_index)
+            result.runs += runs
+            result.indexed += hits
     return result
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Leave the garbage collector off: it would look again and again at a million lists that all stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def find_runs(root: str) -> tuple[list[Found], list[tuple[str, str]]]:
@@ -94,21 +110,22 @@ def _walk(
 ) -> bool:
     """Visit a directory; is there a run in it or below?"""
     try:
-        with os.scandir(path) as entries:
-            listed = sorted(entries, key=lambda entry: entry.name)
+        with os.scandir(path) as listed:
+            entries = {entry.name: entry for entry in listed}
     except OSError as error:
         foreign.append((path, f"cannot be read: {error.strerror}"))
         return False
-    names = PARTS.intersection(entry.name for entry in listed)
+    names = PARTS.intersection(entries)
     own = len(names) >= 2
     if own:
-        found.append(Found(path, real, names, _signature(listed)))
+        found.append(Found(path, real, names, _signature(entries)))
     below: list[tuple[str, str]] = []
     nested = False
-    for entry in listed:
-        if entry.name.startswith(".") or (own and entry.name in NEVER_RUNS) or not _is_dir(entry):
+    for name in sorted(entries.keys() - NEVER_RUNS if own else entries):
+        entry = entries[name]
+        if name.startswith(".") or not _is_dir(entry):
             continue
-        inside = os.path.join(real, entry.name)
+        inside = os.path.join(real, name)
         if entry.is_symlink():
             inside = os.path.realpath(entry.path)
             if inside in links or f"{real}/".startswith(f"{inside}/"):
@@ -132,16 +149,15 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _signature(entries: Sequence[os.DirEntry[str]]) -> Signature:
+def _signature(entries: Mapping[str, os.DirEntry[str]]) -> Signature:
     """Modification time and size of each of a run's files; zeros for one that is not there."""
-    by_name = {entry.name: entry for entry in entries if entry.name in FILES}
     signature: Signature = []
     for name in FILES:
         try:
-            status = by_name[name].stat()
-            signature += [status.st_mtime_ns, status.st_size]
+            status = entries[name].stat()
+            signature += (status.st_mtime_ns, status.st_size)
         except (KeyError, OSError):
-            signature += [0, 0]
+            signature += (0, 0)
     return signature
 
 

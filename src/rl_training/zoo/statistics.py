@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,8 +70,8 @@ def interquartile_mean(values: ArrayLike) -> Array:
     """The mean of the middle half along the last axis."""
     scores = np.asarray(values, np.float64)
     cut, runs = scores.shape[-1] // 4, scores.shape[-1]
-    if cut:  # what lies outside the cuts need not be in order
-        scores = np.partition(scores, (cut, runs - cut - 1), axis=-1)
+    if cut:
+        scores = np.sort(scores, axis=-1)  # faster than to partition them at two places
     return np.asarray(scores[..., cut : runs - cut].mean(-1))
 
 
@@ -97,6 +98,8 @@ def bootstrap(
     """The statistic of resampled runs: each task's runs are drawn with replacement, `replicates` times."""
     scores, rng = as_strata(strata), np.random.default_rng(seed)
     parts = _chunks(replicates, sum(task.shape[-1] for task in scores))
+    if statistic is iqm:
+        return np.concatenate([_resampled_iqm(scores, size, rng) for size in parts])
     return np.concatenate([statistic([_resampled(task, size, rng) for task in scores]) for size in parts])
 
 
@@ -199,8 +202,23 @@ def _over_tasks(strata: Strata) -> Array:
 
 
 def _resampled(task: Array, replicates: int, rng: np.random.Generator) -> Array:
+    return task[_drawn(task, replicates, rng)]
+
+
+def _drawn(task: NDArray[Any], replicates: int, rng: np.random.Generator) -> NDArray[np.int64]:
     runs = task.shape[-1]
-    return task[rng.integers(runs, size=(replicates, runs))]
+    return rng.integers(runs, size=(replicates, runs))
+
+
+def _resampled_iqm(strata: Strata, replicates: int, rng: np.random.Generator) -> Array:
+    """`iqm` of resampled runs, by their ranks: small whole numbers are sorted much faster than scores."""
+    pooled = np.concatenate(strata)
+    order, cut = np.argsort(pooled), len(pooled) // 4
+    ranks = np.argsort(order).astype(np.int32)
+    by_task = np.split(ranks, np.cumsum([len(task) for task in strata])[:-1])
+    drawn = [own[_drawn(own, replicates, rng)] for own in by_task]
+    middle = np.sort(np.concatenate(drawn, axis=-1), axis=-1)[:, cut : len(pooled) - cut]
+    return np.asarray(pooled[order][middle].mean(-1))
 
 
 def _wins(first: Array, second: Array) -> Array:

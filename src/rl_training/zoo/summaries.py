@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rl_training.errors import AxiomError
+from rl_training.experiment.files import read_at_once
 from rl_training.experiment.metadata import read_metadata
-from rl_training.experiment.runs import CONFIG, EVALUATIONS, METRICS
+from rl_training.experiment.runs import CONFIG, EVALUATIONS, METADATA, METRICS
 from rl_training.zoo.configs import Config, ConfigReader, value_at
 from rl_training.zoo.records import RETURN, evaluation_of, mapping, number, read_rows
 
 _TAIL = 16 << 10
+_LARGE = 16 << 20
+Evaluation = tuple[int, float | None, float]
+"""Step, seconds, mean return."""
+_NUMBERS = re.compile(rb"\[[-+.\deE, ]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +97,12 @@ FIELDS = (
 
 def summarize(path: str, names: frozenset[str], reader: ConfigReader) -> RunSummary:
     """Read a run directory that has these files; whatever is damaged is told in `problems`."""
-    folder = Path(path)
     problems: list[str] = []
-    config, own = _config(folder, reader, problems)
-    metadata = _metadata(folder, problems)
-    evaluations = _evaluations(folder, names, config, problems)
-    last = _last_row(folder / METRICS, names, problems)
-    parts = folder.name.split("__")
+    config, own = _config(path, reader, problems)
+    metadata = _metadata(path, problems)
+    evaluations, returns = _evaluations(path, names, config, problems)
+    last = _last_row(path, names, problems)
+    parts = os.path.basename(path).split("__")
     known = parts if len(parts) >= 4 else ["unknown"] * 3
     elapsed = _milliseconds(last.get("elapsed_s")) if last else None
     logged = int(last["global_step"]) if last else 0
@@ -117,7 +122,7 @@ def summarize(path: str, names: frozenset[str], reader: ConfigReader) -> RunSumm
         eval_steps=[row[0] for row in evaluations],
         eval_seconds=[row[1] for row in evaluations],
         eval_means=[row[2] for row in evaluations],
-        returns=_returns(evaluations[-1][3]) if evaluations else [],
+        returns=returns,
         training_return=number(last.get(RETURN)) if last else None,
         overrides=_overrides(metadata),
         drifted=_drifted(metadata),
@@ -126,9 +131,9 @@ def summarize(path: str, names: frozenset[str], reader: ConfigReader) -> RunSumm
     )
 
 
-def _config(folder: Path, reader: ConfigReader, problems: list[str]) -> tuple[Config, Config]:
+def _config(folder: str, reader: ConfigReader, problems: list[str]) -> tuple[Config, Config]:
     try:
-        return reader.read(folder / CONFIG)
+        return reader.read(f"{folder}/{CONFIG}")
     except (AxiomError, RecursionError) as error:
         problems.append(str(error).replace(f"{folder}/", ""))
     except OSError as error:
@@ -136,23 +141,32 @@ def _config(folder: Path, reader: ConfigReader, problems: list[str]) -> tuple[Co
     return {}, {}
 
 
-def _metadata(folder: Path, problems: list[str]) -> Mapping[str, Any]:
+def _metadata(folder: str, problems: list[str]) -> Mapping[str, Any]:
     try:
-        return read_metadata(folder)
+        data = json.loads(read_at_once(f"{folder}/{METADATA}", _LARGE))
+        if isinstance(data, dict):
+            return data
+    except (OSError, ValueError, RecursionError):
+        pass
+    try:
+        return read_metadata(Path(folder))  # which knows how to say what is wrong
     except (AxiomError, RecursionError) as error:
         problems.append(str(error).replace(f"{folder}/", ""))
         return {}
 
 
 def _evaluations(
-    folder: Path, names: frozenset[str], config: Config, problems: list[str]
-) -> list[tuple[int, float | None, float, Mapping[str, Any]]]:
-    """Every evaluation by step; none is no problem where the config asks for none."""
+    folder: str, names: frozenset[str], config: Config, problems: list[str]
+) -> tuple[list[Evaluation], list[float]]:
+    """Every evaluation by step, and the last one's returns; none is no problem where none is asked for."""
     if EVALUATIONS not in names:
         if number(value_at(config, "evaluation.every_steps")) != 0:
             problems.append(f"{EVALUATIONS}: not there")
-        return []
-    rows = list(read_rows(folder / EVALUATIONS, problems))
+        return [], []
+    path = f"{folder}/{EVALUATIONS}"
+    if (sound := _sound_evaluations(path)) is not None:
+        return sound
+    rows = list(read_rows(Path(path), problems))
     found = [
         (int(row["global_step"]), _milliseconds(row.get("elapsed_s")), mean, row)
         for row in rows
@@ -160,7 +174,29 @@ def _evaluations(
     ]
     if len(found) < len(rows):
         problems.append(f"{EVALUATIONS}: {len(rows) - len(found)} without a mean return, left out")
-    return sorted(found, key=lambda row: row[0])
+    found.sort(key=lambda row: row[0])
+    return [row[:3] for row in found], _returns(found[-1][3]) if found else []
+
+
+def _sound_evaluations(path: str) -> tuple[list[Evaluation], list[float]] | None:
+    """The evaluations of a file without a flaw, parsed at once; None for what must be read line by line.
+
+    Returns and seeds of single episodes are most of such a file, and only the last ones are wanted: other
+    lists of numbers become a zero before the text is parsed.
+    """
+    try:
+        head, _, last = read_at_once(path, _LARGE).removesuffix(b"\n").rpartition(b"\n")
+        before = _NUMBERS.sub(b"0", head).replace(b"\n", b",") + b"," if head else b""
+        rows = json.loads(b"[%b%b]" % (before, last))
+        found = [
+            (row["global_step"], _milliseconds(row.get("elapsed_s")), row["return_mean"]) for row in rows
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    lines = head.count(b"\n") + 2 if head else 1
+    steps = [s for s, _, mean in found if type(s) is int and type(mean) is float and abs(mean) < 1e100]
+    is_sound = len(found) == len(steps) == lines and steps == sorted(steps) and steps[0] >= 0
+    return (found, _returns(rows[-1])) if is_sound else None
 
 
 def _milliseconds(value: Any) -> float | None:
@@ -175,16 +211,13 @@ def _returns(row: Mapping[str, Any]) -> list[float]:
     return list(point.returns) if point else []
 
 
-def _last_row(path: Path, names: frozenset[str], problems: list[str]) -> Mapping[str, Any] | None:
+def _last_row(folder: str, names: frozenset[str], problems: list[str]) -> Mapping[str, Any] | None:
     """The newest readable line of the metrics, without reading what is before it."""
     if METRICS not in names:
         problems.append(f"{METRICS}: not there")
         return None
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - _TAIL))
-            lines = file.read().split(b"\n")
+        lines = read_at_once(f"{folder}/{METRICS}", _TAIL, only_end=True).split(b"\n")
     except OSError as error:
         problems.append(f"{METRICS}: cannot be read: {error.strerror}")
         return None

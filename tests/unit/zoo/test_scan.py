@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -11,11 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from zoo_runs import NAME, config, metrics, write_run, write_seeds
+from zoo_runs import NAME, config, evaluations, metrics, write_run, write_seeds
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import yaml
 from rl_training.zoo import scan as scanning
+from rl_training.zoo import summaries
 from rl_training.zoo.configs import ConfigReader, flat, value_at
 from rl_training.zoo.filters import parse_conditions, select
 from rl_training.zoo.records import read_run
@@ -118,6 +120,60 @@ def test_only_the_end_of_long_metrics_is_read(tmp_path: Path) -> None:
     assert (run.steps, run.wall_seconds, run.steps_per_second) == (1999, 19.99, pytest.approx(100.0))
 
 
+FLAWS = [
+    b"", b"\n", b"{", b'{"global_step": 5000', b'"x": 3}', b"[1, 2]", b"7", b"null", b'{"global_step": -1}',
+    b'{"global_step": 5000, "return_mean": null}', b'{"global_step": 5000, "return_mean": 3}',
+    b'{"global_step": 5000.0, "return_mean": 3.5, "returns": [3.0, 4.0]}',
+    b'{"global_step": 500, "return_mean": 3.5, "returns": [3.0, 4.0]}',
+    b'{"global_step": 5000, "return_mean": 1e200, "returns": [3.0]}',
+    b'{"global_step": 5000, "return_mean": 3.5, "returns": "[1, 2]", "elapsed_s": "[3]"}',
+    b'{"global_step": 5000, "return_mean": true, "returns": [[1.0], 2.0]}', b"\xff\xfe", b'{"a": [1, 2,',
+]  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(FLAWS)), max_size=3))
+def test_evaluations_read_at_once_are_those_read_line_by_line(flaws: list[tuple[int, bytes]]) -> None:
+    """Whatever lies between, after or inside of sound rows."""
+    import tempfile
+
+    lines = [json.dumps(row).encode() for row in evaluations()]
+    for place, line in flaws:
+        lines.insert(place, line)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "evaluations.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+        answers = []
+        for reader in (summaries._sound_evaluations, lambda _: None):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(summaries, "_sound_evaluations", reader)
+                problems: list[str] = []
+                found = summaries._evaluations(folder, frozenset(["evaluations.jsonl"]), {}, problems)
+                answers.append((found, problems))
+    assert answers[0] == answers[1]
+
+
+def test_sound_evaluations_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_run(tmp_path)
+    monkeypatch.setattr(summaries, "read_rows", lambda *_: pytest.fail("read line by line"))
+    (run,) = scan([tmp_path]).runs
+    assert (run.eval_means, run.returns) == ([110.0, 480.0, 452.5], [425.0, 480.0])
+    (path / "evaluations.jsonl").write_text(json.dumps(evaluations()[0]))  # one row, without a line break
+    (run,) = scan([tmp_path]).runs
+    assert (run.eval_means, run.eval_seconds, run.returns) == ([110.0], [1.5], [100.0, 110.0, 120.0])
+
+
+def test_the_garbage_collector_is_off_only_while_runs_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    states = []
+    monkeypatch.setattr(scanning, "summarize", lambda *_: states.append(gc.isenabled()))
+    scan([tmp_path])
+    assert (states, gc.isenabled()) == ([False], True)
+    with pytest.raises(CheckpointError):
+        scan([tmp_path / "nowhere"])
+    assert gc.isenabled()
+
+
 # Configs
 
 
@@ -151,7 +207,7 @@ def test_sections_read_one_by_one_are_what_the_whole_file_is(data: dict[str, obj
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(yaml.dump(data))
         file.flush()
-        shared, own = ConfigReader().read(Path(file.name))
+        shared, own = ConfigReader().read(file.name)
         assert {**shared, **own} == yaml.load_file(file.name).data
 
 

@@ -87,6 +87,13 @@ def test_bootstrap_interval_equals_a_slow_one() -> None:
     assert found.high == pytest.approx(slow[19_500], abs=1.0)
 
 
+@given(tasks)
+def test_resampling_ranks_is_resampling_scores(strata: list[list[float]]) -> None:
+    by_ranks = ours.bootstrap(strata, ours.iqm, replicates=50)
+    by_scores = ours.bootstrap(strata, lambda drawn: ours.iqm(drawn), replicates=50)
+    assert by_ranks == pytest.approx(by_scores, rel=1e-9, abs=1e-6)
+
+
 def test_bootstrap_of_two_runs_is_known() -> None:
     """Of two runs 0 and 1, a resample's mean is 0, ½ or 1 with probabilities ¼, ½ and ¼."""
     drawn = ours.bootstrap([[0.0, 1.0]], ours.mean, replicates=40_000)
