@@ -49,10 +49,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Rank and show."""
-    from rl_training.zoo import leaderboard as boards
+    from rl_training.zoo import leaderboard_text as texts
+    from rl_training.zoo.leaderboard import leaderboard
 
     _, runs = selected(args)
-    board = boards.leaderboard(
+    board = leaderboard(
         runs,
         by=args.by,
         statistic=args.statistic,
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         deliver(leaderboard_page(board, command=shlex.join(["axiomrl", *sys.argv[1:]])), output)
         return 0
     writers = {
-        "text": boards.as_text, "json": boards.as_json, "csv": boards.as_csv, "markdown": boards.as_markdown,
+        "text": texts.as_text, "json": texts.as_json, "csv": texts.as_csv, "markdown": texts.as_markdown,
     }  # fmt: skip
     deliver(writers[name](board), output)
     return 0

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from rl_training.errors import ConfigError, nearest
-from rl_training.experiment.files import to_json
-from rl_training.zoo import formatting as fmt
 from rl_training.zoo.drift import drift_of
 from rl_training.zoo.groups import Group, group_runs
-from rl_training.zoo.overview import TITLES, score_text
+from rl_training.zoo.overview import TITLES
 from rl_training.zoo.references import Points, Scale, is_known, points_for
 from rl_training.zoo.statistics import (
     STATISTICS,
@@ -29,11 +26,9 @@ from rl_training.zoo.statistics import (
     probability_of_improvement,
 )
 from rl_training.zoo.summaries import RunSummary
-from rl_training.zoo.tables import Column, Table
 
 UNFINISHED = ("running", "interrupted")
 NAMES = {**TITLES, "gap": "optimality gap"}
-MAX_ENVS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,76 +128,9 @@ def leaderboard(
     return Board([*entries, *unranked], envs, statistic, confidence, chosen, points, baseline, notes)
 
 
-def board_table(board: Board) -> Table:
-    """One row a contestant."""
-    single = len(board.envs) == 1
-    columns = [Column("rank", "rank"), Column("name", "name", numeric=False), Column("score", board.title)]
-    if board.baseline is not None:
-        columns += [Column("delta", f"Δ {board.baseline}"), Column("probability", f"P(> {board.baseline})")]
-    shown_envs = [] if single or len(board.envs) > MAX_ENVS else list(board.envs)
-    columns += [Column(f"env:{env}", env) for env in shown_envs]
-    columns += [Column("runs", "runs"), Column("notes", "", numeric=False)]
-    rows = []
-    for entry in board.entries:
-        row = [rank_text(entry), entry.name, _share_text(entry.score, board)]
-        if board.baseline is not None:
-            row += [_share_text(entry.delta, board, sign=True), _percent(entry.probability)]
-        row += [
-            score_text(entry.by_env[env].score) if env in entry.by_env else fmt.NONE for env in shown_envs
-        ]
-        rows.append([*row, str(len(entry.runs)), _remarks(entry)])
-    return Table(columns, rows, [entry_data(entry) for entry in board.entries])
-
-
-def entry_data(entry: Entry) -> dict[str, Any]:
-    """A contestant for programs."""
-    data: dict[str, Any] = {
-        "name": entry.name,
-        "rank": entry.rank,
-        "tied": entry.tied,
-        **_bounds("", entry.score),
-    }
-    data |= _bounds("delta", entry.delta) | _bounds("probability", entry.probability)
-    data |= {"runs": len(entry.runs), "drifted_runs": entry.drifted, "reason": entry.reason or None}
-    for env, group in entry.by_env.items():
-        data |= {f"{env}": group.score.value if group.score else None}
-    return data
-
-
 def strata_of(entry: Entry, board: Board) -> list[Array]:
     """The scores that are ranked by, one array an env."""
     return _strata(entry.by_env, board.envs, board.points)
-
-
-def rank_text(entry: Entry) -> str:
-    """`1`, `2=` for one of several, or a dash."""
-    return fmt.NONE if entry.rank is None else f"{entry.rank}{'=' * entry.tied}"
-
-
-def as_text(board: Board) -> str:
-    """The table, and what must be known of it."""
-    return board_table(board).text() + "".join(f"\n{note}" for note in _notes(board)) + "\n"
-
-
-def as_markdown(board: Board) -> str:
-    """The same for GitHub."""
-    return board_table(board).markdown() + "".join(f"\n- {note}" for note in _notes(board)) + "\n"
-
-
-def as_csv(board: Board) -> str:
-    """One line a contestant."""
-    return board_table(board).csv()
-
-
-def as_json(board: Board) -> str:
-    """Everything."""
-    data = {
-        "statistic": board.statistic, "confidence": board.confidence, "normalize": board.scale,
-        "points": {env: {"zero": low, "one": high} for env, (low, high) in board.points.items()},
-        "envs": list(board.envs), "baseline": board.baseline, "notes": list(board.notes),
-        "entries": [entry_data(entry) for entry in board.entries],
-    }  # fmt: skip
-    return to_json(data, indent=1) + "\n"
 
 
 def _contestants(runs: Sequence[RunSummary], by: Sequence[str], which: str) -> dict[str, dict[str, Group]]:
@@ -267,49 +195,3 @@ def _against(
         chance = probability_of_improvement(*pair, confidence=confidence)
         found.append(Entry(entry.name, entry.rank, entry.tied, entry.score, entry.by_env, delta, chance))
     return found
-
-
-def _share_text(score: Estimate | None, board: Board, *, sign: bool = False) -> str:
-    """Normalised scores with three decimals, raw ones as everywhere."""
-    if score is None:
-        return fmt.NONE
-    plus = "+" * (sign and score.value > 0)
-    if board.scale == "none":
-        return plus + score_text(score)
-    value = f"{plus}{fmt.number(score.value, 3)}"
-    if score.low is None or score.high is None:
-        return value
-    return f"{value} [{fmt.number(score.low, 3)}, {fmt.number(score.high, 3)}]"
-
-
-def _percent(share: Estimate | None) -> str:
-    if share is None:
-        return fmt.NONE
-    text = f"{100 * share.value:.0f} %"
-    if share.low is None or share.high is None:
-        return text
-    return f"{text} [{100 * share.low:.0f}, {100 * share.high:.0f}]"
-
-
-def _remarks(entry: Entry) -> str:
-    drift = f"drift in {entry.drifted} of {len(entry.runs)}" if entry.drifted else ""
-    return "; ".join(text for text in (entry.reason, drift) if text)
-
-
-def _bounds(name: str, score: Estimate | None) -> dict[str, float | None]:
-    prefix = f"{name}_" if name else ""
-    if score is None:
-        return {name or "score": None, f"{prefix}low": None, f"{prefix}high": None}
-    return {name or "score": score.value, f"{prefix}low": score.low, f"{prefix}high": score.high}
-
-
-def _notes(board: Board) -> list[str]:
-    notes = list(board.notes)
-    if any(entry.tied for entry in board.entries):
-        notes.append("= shares its rank: the interval overlaps that of the first of the rank")
-    if board.points:
-        shown = ", ".join(
-            f"{env} {fmt.number(low)} to {fmt.number(high)}" for env, (low, high) in board.points.items()
-        )
-        notes.append(f"0 to 1 is: {shown}")
-    return notes

@@ -9,7 +9,8 @@ import numpy as np
 from rl_training import __version__
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
-from rl_training.zoo.leaderboard import NAMES, Board, board_table, strata_of
+from rl_training.zoo.leaderboard import NAMES, Board, strata_of
+from rl_training.zoo.leaderboard_text import board_table
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
 from rl_training.zoo.series import MAX_SERIES
