@@ -14,8 +14,12 @@ from zoo_runs import write_seeds
 
 from rl_training.cli import main
 from rl_training.errors import AxiomError, CheckpointError
+from rl_training.zoo import significance
 from rl_training.zoo.compare import Samples, compare_returns, compare_speeds, is_worse, judge, match
 from rl_training.zoo.sources import runs_of
+from rl_training.zoo.suites import load_suite
+
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 
 # Calibration
 
@@ -56,6 +60,62 @@ def test_over_many_tasks_the_false_alarms_of_all_stay_rare() -> None:
 
     assert sum(alarm(1.0) for _ in range(40)) <= 5
     assert all(alarm(0.8) for _ in range(8))
+
+
+def published(suite: str = "classic-control") -> list[list[np.ndarray]]:
+    """Real runs: for each preset of a suite that was measured, the returns of every seed's episodes."""
+    files = [RESULTS / f"{name.replace('/', '-')}.json" for name in load_suite(suite).presets]
+    data = [json.loads(file.read_text())["runs"] for file in files if file.is_file()]
+    return [[np.asarray(run["returns"]) for run in runs] for runs in data if len(runs) >= 5]
+
+
+def lowered(returns: np.ndarray, runs: list[np.ndarray]) -> np.ndarray:
+    """The same with a drop by a fifth of what the preset scores."""
+    return returns - 0.2 * abs(float(np.mean([r.mean() for r in runs])))
+
+
+def test_on_real_seeds_false_alarms_are_rare_and_a_drop_of_a_fifth_is_seen() -> None:
+    """500 pairs of five seeds each, resampled from the published results."""
+    rng, presets = np.random.default_rng(3), published()
+    assert len(presets) >= 10
+    alarms, caught = 0, 0
+    for i in range(500):
+        runs = presets[i % len(presets)]
+        scores = np.array([returns.mean() for returns in runs])
+        a, b = (scores[rng.integers(len(runs), size=5)] for _ in range(2))
+        alarms += is_worse(a, b)
+        caught += is_worse(a, lowered(b, runs))
+    assert alarms / 500 <= 0.08
+    assert caught / 500 >= 0.80
+
+
+def test_on_real_pairs_of_single_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seeds of one preset, by their episodes: the same bounds hold over the presets together."""
+    monkeypatch.setattr(significance, "SAMPLES", 500)
+    rng, presets = np.random.default_rng(4), published()
+    alarms, caught = 0, 0
+    for i in range(500):
+        runs = presets[i % len(presets)]
+        one, two = rng.choice(len(runs), size=2, replace=False)
+        alarms += is_worse(runs[one], runs[two], "episodes")
+        caught += is_worse(runs[one], lowered(runs[two], runs), "episodes")
+    assert alarms / 500 <= 0.08
+    assert caught / 500 >= 0.80
+
+
+def test_the_command_fails_for_a_worse_setting_and_not_for_other_seeds(tmp_path: Path) -> None:
+    """Bit flipping without hindsight, a measured control, against the preset; and seeds against seeds."""
+    preset, control = RESULTS / "dqn-bit-flip.json", RESULTS / "dqn-bit-flip-plain.json"
+    data = json.loads(preset.read_text())
+    halves = []
+    for name, runs in (("first", data["runs"][:3]), ("second", data["runs"][3:]), ("one", data["runs"][:1])):
+        halves.append(str(tmp_path / f"{name}.json"))
+        Path(halves[-1]).write_text(json.dumps(data | {"runs": runs}))
+    codes = [
+        main(["compare", str(a), str(b), "--fail-on-regression", "-o", str(tmp_path / "out.txt")])
+        for a, b in ((preset, control), (control, preset), halves[:2], halves[1:])
+    ]
+    assert codes == [1, 0, 0, 0]
 
 
 # Numbers
@@ -175,9 +235,8 @@ def test_manifests_hold_results_or_name_runs(tmp_path: Path) -> None:
 
 
 def test_the_published_results_are_manifests() -> None:
-    folder = Path(__file__).parents[3] / "benchmarks" / "results"
-    data = json.loads((folder / "ppo-cartpole.json").read_text())
-    runs = runs_of(folder / "ppo-cartpole.json")
+    data = json.loads((RESULTS / "ppo-cartpole.json").read_text())
+    runs = runs_of(RESULTS / "ppo-cartpole.json")
     assert [run.final for run in runs] == [entry["return_mean"] for entry in data["runs"]]
     assert {(run.algo, run.env_id) for run in runs} == {("ppo", "CartPole-v1")}
 
