@@ -204,6 +204,53 @@ def test_stopped_in_the_middle_it_ends_as_if_it_had_not_been(
     )
 
 
+def test_killed_together_with_its_runs_it_ends_as_if_it_had_not_been(
+    tmp_path: Path, calls: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the machine loses its power: nobody saves, and every run goes on from its last checkpoint."""
+    _, whole = run(make_plan(tmp_path / "whole"))
+    (tmp_path / "calls").unlink()
+    monkeypatch.setenv("FAKE_GATE", str(tmp_path))
+    code = RUNNER.format(tests=str(FAKE.parent))
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cut")])
+    wait_for(lambda: len(list((tmp_path / "cut").glob("*/*/checkpoints/step_2"))) == 2)
+    begun = [int(line.split()[2]) for line in (tmp_path / "calls").read_text().splitlines()]
+    for pid in (process.pid, *begun):
+        os.kill(pid, signal.SIGKILL)
+    process.wait(120)
+    wait_for(lambda: not any(map(is_alive, begun)))
+    assert not list((tmp_path / "cut").glob("*/*/asked-to-end"))
+    (tmp_path / "go").touch()
+    _, manifest = run(make_plan(tmp_path / "cut"))
+    assert without_times(manifest) == without_times(whole)
+    assert sorted(calls()) == sorted(
+        ["train 1", "train 2", "train 3", "resume 1", "resume 2", "eval 1", "eval 2", "eval 3"]
+    )
+
+
+def test_a_killed_run_is_told_and_goes_on_next_time(
+    tmp_path: Path, calls: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_GATE", str(tmp_path))
+
+    def kill_the_first() -> None:
+        wait_for(lambda: len(list((tmp_path / "a").glob("*/*/checkpoints/step_2"))) == 2)
+        (line,) = [x for x in (tmp_path / "calls").read_text().splitlines() if x.startswith("train 1 ")]
+        os.kill(int(line.split()[2]), signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    made, manifest = run(make_plan(tmp_path / "a", (1, 2)))
+    killer.join()
+    assert list(made.errors.values()) == ["train: killed by SIGKILL"]
+    assert [entry["status"] for entry in manifest["runs"]] == ["failed", "completed"]
+    again, mended = run(make_plan(tmp_path / "a", (1, 2)))
+    assert again.errors == {}
+    assert [entry["status"] for entry in mended["runs"]] == ["completed", "completed"]
+    assert sorted(calls()) == ["eval 1", "eval 2", "resume 1", "train 1", "train 2"]
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
