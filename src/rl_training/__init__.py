@@ -17,6 +17,8 @@ _EXPORTS = {
     "resume": "rl_training.api",
     "evaluate": "rl_training.api",
     "load": "rl_training.api",
+    "export_policy": "rl_training.export.policy",
+    "export_data": "rl_training.export.data",
     "Callback": "rl_training.runtime.callbacks",
     "make_vector_env": "rl_training.envs",
     "register_algorithm": "rl_training.registry",
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from rl_training.errors import AxiomError as AxiomError
     from rl_training.experiment.config import TrainConfig as TrainConfig
     from rl_training.experiment.layers import load_config as load_config
+    from rl_training.export.data import export_data as export_data
+    from rl_training.export.policy import export_policy as export_policy
     from rl_training.policies.encoder_registry import register_encoder as register_encoder
     from rl_training.registry import register_algorithm as register_algorithm
     from rl_training.runtime.callbacks import Callback as Callback

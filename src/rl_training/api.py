@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
-import gymnasium
 import torch
 
 from rl_training import registry
@@ -16,7 +15,7 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.assembly import (
     Session,
     make_session,
-    require_same_spaces,
+    make_test_envs,
     resolve_config,
     separate_env,
 )
@@ -30,7 +29,6 @@ from rl_training.continuation import (
     session_of,
     session_to_load,
 )
-from rl_training.envs import evaluation_backend, make_vector_env
 from rl_training.envs.observations import batched
 from rl_training.errors import AxiomError, CheckpointError, ConfigError
 from rl_training.execution import execute
@@ -243,29 +241,21 @@ def evaluate_algorithm(
     if num_episodes < 1:
         raise ConfigError(f"num_episodes: must be at least 1, got {num_episodes}")
     session = _session(algorithm)
-    config = session.config
-    alone = render or video is not None or isinstance(session.env, gymnasium.Env)
-    count = 1 if alone else min(num_episodes, max(config.evaluation.num_envs, 1))
     mode = "human" if render else "rgb_array" if video is not None else None
-    backend = "sync" if alone else evaluation_backend(config.env.backend)
-    chosen = derive_seed(config.seed, "test") if seed is None else seed
-    with make_vector_env(
-        config, count, seed=chosen, env=session.env, backend=backend, render_mode=mode
-    ) as envs:
-        require_same_spaces(session.spec, envs.spec, config.env_id)
+    with make_test_envs(session, num_episodes, seed=seed, render_mode=mode) as envs:
 
         def play(on_step: Any = None) -> Any:
             return run_episodes(
                 algorithm.policy, envs, num_episodes, device=algorithm.context.device,
-                deterministic=deterministic, seed=chosen, on_step=on_step,
-                longest=config.evaluation.max_episode_steps, env_id=config.env_id,
+                deterministic=deterministic, seed=envs.seed, on_step=on_step,
+                longest=session.config.evaluation.max_episode_steps, env_id=session.config.env_id,
             )  # fmt: skip
 
         if video is not None:
             with VideoWriter(video, fps=envs.render_fps) as writer:
-                evaluation = play(lambda e: writer.write(e.render()[0]))
+                evaluation = play(lambda _: writer.write(envs.render()[0]))
         else:
-            evaluation = play((lambda e: e.render()) if render else None)
+            evaluation = play((lambda _: envs.render()) if render else None)
     source = None if session.source is None else str(session.source)
     return {**summarize(evaluation), "checkpoint": source}
 

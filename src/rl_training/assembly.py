@@ -14,8 +14,9 @@ import torch
 
 from rl_training import registry
 from rl_training.algorithms.base import Context
-from rl_training.envs import choose_backend, probe
+from rl_training.envs import choose_backend, evaluation_backend, make_vector_env, probe
 from rl_training.envs.config import EnvConfig
+from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError, EnvError
 from rl_training.experiment.config import TrainConfig, plain, to_dict
 from rl_training.experiment.layers import (
@@ -77,6 +78,31 @@ def make_session(
         precision=config.precision,
     )
     return Session(config, spec, context, env=env, preset=resolved.preset)
+
+
+def make_test_envs(
+    session: Session, count: int, *, seed: int | None = None, render_mode: str | None = None
+) -> VectorEnv:
+    """Fresh envs to try an agent in, at most `count` and at most as many as evaluations have.
+
+    Without a `seed` their episodes follow from the run's, and are not those that picked the best checkpoint.
+    """
+    config = session.config
+    alone = render_mode is not None or isinstance(session.env, gymnasium.Env)
+    envs = make_vector_env(
+        config,
+        1 if alone else min(count, max(config.evaluation.num_envs, 1)),
+        seed=derive_seed(config.seed, "test") if seed is None else seed,
+        env=session.env,
+        backend="sync" if alone else evaluation_backend(config.env.backend),
+        render_mode=render_mode,
+    )
+    try:
+        require_same_spaces(session.spec, envs.spec, config.env_id)
+    except EnvError:
+        envs.close()
+        raise
+    return envs
 
 
 def resolve_config(

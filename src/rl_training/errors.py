@@ -52,6 +52,10 @@ class SaveError(CheckpointError):
     """A file of a run that could not be written: a full or read-only disk, an I/O error."""
 
 
+class ExportError(AxiomError):
+    """A policy or a dataset that could not be exported."""
+
+
 class NonFiniteError(AxiomError):
     """NaN or infinity where training needs a number."""
 

@@ -97,7 +97,7 @@ class EvaluationEnvs:
                 device=self.algorithm.context.device,
                 deterministic=config.evaluation.deterministic,
                 seed=self.seed,
-                on_step=lambda e: writer.write(e.render()[0]),
+                on_step=lambda _: writer.write(envs.render()[0]),
                 longest=config.evaluation.max_episode_steps,
                 env_id=config.env_id,
             )

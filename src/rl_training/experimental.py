@@ -1,6 +1,8 @@
 """The faster-moving tier: what is here works and is tested, but may change in any minor release."""
 
 from rl_training.algorithms.base import Algorithm, Context, OnPolicyAlgorithm, OnPolicyHyperparams
+from rl_training.export.data import export_data
+from rl_training.export.policy import export_policy
 from rl_training.policies.encoder_registry import register_encoder
 from rl_training.registry import register_algorithm
 
@@ -9,6 +11,8 @@ __all__ = [
     "Context",
     "OnPolicyAlgorithm",
     "OnPolicyHyperparams",
+    "export_data",
+    "export_policy",
     "register_algorithm",
     "register_encoder",
 ]

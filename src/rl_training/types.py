@@ -44,6 +44,15 @@ class PolicyOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy plays when it does not explore, the numbers that rests on, and the state after it."""
+
+    actions: Tensor
+    details: dict[str, Tensor]
+    state: PolicyState = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """One finished episode, in raw rewards."""
 

@@ -10,7 +10,8 @@ A module imports what is heavy inside `run`. `parser.overrides = True` lets unkn
 A module with `SUBCOMMANDS`, rows like those of `COMMANDS`, has commands of two words.
 Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
 error (or, for `check-env`, a bad env, for `inspect`, a difference, for several seeds, a run that failed,
-for `zoo verify`, a score outside its band), 2 bad input, 128 + n ended by signal n.
+for `zoo verify`, a score outside its band, for `export --verify`, a difference), 2 bad input, 128 + n ended
+by signal n.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ COMMANDS = {
     "train": ("train", "train an agent from a preset, a config file, or an algorithm and an env"),
     "eval": ("evaluate", "play full episodes with a trained agent"),
     "resume": ("resume", "go on with a run that was stopped, or train a finished one further"),
+    "export": ("export", "write a trained policy as a file that runs without this package"),
+    "export-data": ("export_data", "write what an agent has experienced, or plays now, as a dataset"),
     "inspect": ("inspect", "say what a checkpoint holds, as hashes, or what differs between two"),
     "report": ("report", "tables and pages of what runs came to: one run, or all below a directory"),
     "leaderboard": ("leaderboard", "rank algorithms or presets over envs, with intervals and ties"),

@@ -11,6 +11,8 @@ EXTRAS = {
     "box2d": ("box2d",),
     "video": ("imageio", "imageio-ffmpeg", "pygame-ce"),
     "wandb": ("wandb",),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "hdf5": ("h5py",),
 }
 """Extra → the distributions it installs."""
 

@@ -96,6 +96,17 @@ def non_negative_int(text: str) -> int:
     return _whole(text, 0)
 
 
+def non_negative_float(text: str) -> float:
+    """A number from 0 up."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
+    return number
+
+
 def _whole(text: str, least: int) -> int:
     try:
         number = float(text)

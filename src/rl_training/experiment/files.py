@@ -7,6 +7,8 @@ import json
 import math
 import numbers
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,16 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 def replace_atomically(path: Path, data: bytes) -> None:
     """Replace a file's content in one step."""
+    with replacing(path) as aside:
+        write_durably(aside, data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to, durably; what is there in the end takes its place in one step."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        write_durably(aside, data)
+        yield aside
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)

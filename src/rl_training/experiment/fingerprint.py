@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,14 +81,19 @@ class Contents:
         }
 
 
-def read_contents(path: Path) -> Contents:
-    """Read and verify a checkpoint without understanding it."""
+def read_contents(path: Path, only: Collection[str] | None = None) -> Contents:
+    """Read and verify a checkpoint without understanding it, or only some parts of its state."""
     manifest = read_manifest(path)
+    if only is not None:
+        wanted = {n: e for n, e in manifest["files"].items() if _belongs(n, only)}
+        manifest = {**manifest, "files": wanted}
     files = read_files(path, manifest)
     components: dict[str, dict[EntryPath, Entry]] = {}
     try:
         tensors = _tensors_by_component(files)
         for name, half in json.loads(files[STATE]).items():
+            if only is not None and name not in only:
+                continue
             for at, entry in _entries(half, tensors.get(name, {}), (name,)):
                 if not any(at[: len(clock)] == clock for clock in WALL_CLOCK):
                     component, inner = _place(at)
@@ -112,6 +117,11 @@ def compare(a: Contents, b: Contents) -> list[Difference]:
             if first.get(at) != second.get(at)
         )
     return found
+
+
+def _belongs(name: str, only: Collection[str]) -> bool:
+    """Whether a file is one of these parts, or one that every checkpoint has."""
+    return not name.endswith(TENSORS) or component_of(name) in only
 
 
 def _tensors_by_component(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:

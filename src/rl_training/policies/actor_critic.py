@@ -13,7 +13,7 @@ from rl_training.policies.distributions import Distribution, StateDependentGauss
 from rl_training.policies.heads import PolicyHead, StateDependentHead, ValueHead
 from rl_training.policies.normalizer import ObsNormalizer
 from rl_training.policies.obs import read_obs
-from rl_training.types import PolicyOutput
+from rl_training.types import Decision, PolicyOutput
 
 if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
@@ -93,6 +93,14 @@ class ActorCritic(nn.Module):
         dist: Distribution = self.policy_head(self.core(self.encoder(inputs)), mask)
         return dist
 
+    def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
+        """The likeliest actions, by the actor alone: what an export computes."""
+        dist, after = self._choose(obs, state or {})
+        actions = dist.mode()
+        if self._multi_axis:
+            actions = actions.reshape(-1, *self.action_shape)
+        return Decision(actions, dist.parameters(), after)
+
     def flat_actions(self, actions: Tensor) -> Tensor:
         """Actions with their components on one axis, as distributions see them."""
         return actions.flatten(1) if self._multi_axis else actions
@@ -130,6 +138,10 @@ class ActorCritic(nn.Module):
     ) -> tuple[Distribution, Tensor, PolicyState | None]:
         """What to choose from, values, and the state after this step, which only a memory changes."""
         return *self._heads(*self._features(obs)), state
+
+    def _choose(self, obs: TensorObs, state: PolicyState) -> tuple[Distribution, PolicyState]:
+        """What to choose from, without the critic, and what the actor remembers after it."""
+        return self.distribution(obs), {}
 
     def _features(self, obs: TensorObs) -> tuple[Tensor, Tensor, Tensor | None]:
         """What actor and critic see, and the action mask."""

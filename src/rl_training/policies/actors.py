@@ -13,7 +13,7 @@ from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import Categorical, SquashedGaussian, mask_logits
 from rl_training.policies.normalizer import ObsNormalizer
 from rl_training.policies.obs import read_obs
-from rl_training.types import ACTION_MASK, PolicyOutput
+from rl_training.types import ACTION_MASK, Decision, PolicyOutput
 
 if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
@@ -82,6 +82,10 @@ class Actor(nn.Module):
         """Choose an action for each observation."""
         raise NotImplementedError
 
+    def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
+        """What it plays when it does not explore: what an export computes."""
+        raise NotImplementedError
+
     def random_actions(self, obs: TensorObs, generator: Generator) -> Tensor:
         """Uniform actions in [-1, 1]."""
         first = next(iter(obs.values())) if isinstance(obs, dict) else obs
@@ -122,6 +126,10 @@ class DeterministicActor(Actor):
         """The one action of each observation; exploration is added by whoever collects."""
         return PolicyOutput(self.action(self.features(obs)).reshape(-1, *self.action_shape), state=state)
 
+    def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
+        """The one action; it rests on nothing else."""
+        return Decision(self.action(self.features(obs)).reshape(-1, *self.action_shape), {})
+
 
 class GaussianActor(Actor):
     """Box actions by a squashed Gaussian whose mean and deviation both depend on the state: SAC."""
@@ -143,6 +151,11 @@ class GaussianActor(Actor):
         actions = dist.mode() if deterministic else dist.sample(generator)
         return PolicyOutput(actions.reshape(-1, *self.action_shape), state=state)
 
+    def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
+        """tanh of the mean."""
+        dist = self.distribution(self.features(obs))
+        return Decision(dist.mode().reshape(-1, *self.action_shape), dist.parameters())
+
 
 class CategoricalActor(Actor):
     """Discrete actions: discrete SAC."""
@@ -161,6 +174,11 @@ class CategoricalActor(Actor):
         """A sample, or the likeliest choice."""
         dist = self.distribution(self.features(obs), self.mask(obs))
         return PolicyOutput(dist.mode() if deterministic else dist.sample(generator), state=state)
+
+    def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
+        """The likeliest choice."""
+        dist = self.distribution(self.features(obs), self.mask(obs))
+        return Decision(dist.mode(), dist.parameters())
 
     def random_actions(self, obs: TensorObs, generator: Generator) -> Tensor:
         """Uniform over the allowed choices."""

@@ -41,6 +41,9 @@ class Distribution(Protocol):
     def kl(self, other: Self) -> Tensor:
         """KL divergence of `other`, a distribution of the same kind, from this one, in each row."""
 
+    def parameters(self) -> dict[str, Tensor]:
+        """The numbers that define it, by the names that an export gives them."""
+
 
 DistributionT = TypeVar("DistributionT", bound=Distribution)
 
@@ -84,6 +87,9 @@ class Categorical:
     def kl(self, other: Categorical) -> Tensor:
         return (self.logprobs.exp() * (self.logprobs - other.logprobs)).sum(dim=-1)
 
+    def parameters(self) -> dict[str, Tensor]:
+        return {"logits": self.logprobs}
+
 
 @dataclass(frozen=True, slots=True)
 class MultiCategorical:
@@ -110,6 +116,9 @@ class MultiCategorical:
     def kl(self, other: MultiCategorical) -> Tensor:
         return Categorical(self.logprobs).kl(Categorical(other.logprobs)).sum(dim=-1)
 
+    def parameters(self) -> dict[str, Tensor]:
+        return {"logits": self.logprobs}
+
 
 @dataclass(frozen=True, slots=True)
 class Bernoulli:
@@ -133,6 +142,9 @@ class Bernoulli:
     def kl(self, other: Bernoulli) -> Tensor:
         surplus = torch.sigmoid(self.logits) * (self.logits - other.logits)
         return (surplus + F.softplus(other.logits) - F.softplus(self.logits)).sum(dim=-1)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {"logits": self.logits}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +172,9 @@ class DiagonalGaussian:
         shift = (self.mean - other.mean) * (-other.log_std).exp()
         log_ratio = self.log_std - other.log_std
         return (0.5 * (torch.expm1(2.0 * log_ratio) + shift.square()) - log_ratio).sum(dim=-1)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {"mean": self.mean, "log_std": self.log_std.expand_as(self.mean)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +210,10 @@ class SquashedGaussian:
     def kl(self, other: SquashedGaussian) -> Tensor:
         """That of the normals: squashing both in the same way changes nothing."""
         return self._normal().kl(other._normal())
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Those of the normals before tanh."""
+        return self._normal().parameters()
 
     def _normal(self) -> DiagonalGaussian:
         return DiagonalGaussian(self.mean, self.log_std)
@@ -243,6 +262,9 @@ class StateDependentGaussian:
 
     def kl(self, other: StateDependentGaussian) -> Tensor:
         return self._marginal().kl(other._marginal())
+
+    def parameters(self) -> dict[str, Tensor]:
+        return self._marginal().parameters()
 
     def _marginal(self) -> DiagonalGaussian:
         variance = (self.features.square() @ self.std.square()).float() + 1e-6  # φ may be 0

@@ -180,7 +180,7 @@ class ImplicitQuantileHead(QuantileHead):
         return self
 
     def forward(self, features: Tensor, noise: Noise | None = None) -> Prediction:
-        batch, count = len(features), len(self.fractions)
+        batch, count = features.shape[0], len(self.fractions)  # len() would fix the batch of an export
         if noise is None:
             taus = self.fractions.expand(batch, -1)
         else:

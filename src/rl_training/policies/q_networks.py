@@ -14,7 +14,7 @@ from rl_training.policies.noisy import Noise, apply_linear
 from rl_training.policies.normalizer import ObsNormalizer
 from rl_training.policies.obs import read_obs
 from rl_training.policies.q_heads import Prediction, QHead
-from rl_training.types import PolicyOutput
+from rl_training.types import Decision, PolicyOutput
 
 if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
@@ -76,6 +76,11 @@ class QPolicy(nn.Module):
         """The greedy action for each observation, with new noise for each unless `deterministic`."""
         noise = Noise(generator, shared=False) if self.noisy and not deterministic else None
         return PolicyOutput(self.action_values(obs, noise).argmax(1), state=state)
+
+    def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
+        """The greedy actions and what they are chosen by: what an export computes."""
+        values = self.action_values(obs)
+        return Decision(values.argmax(1), {"q_values": values})
 
     def action_values(self, obs: TensorObs, noise: Noise | None = None) -> Tensor:
         """The value of each action; of those a mask forbids, one below all others."""

@@ -92,6 +92,12 @@ class RecurrentActorCritic(ActorCritic):
         dist, values = self._heads(latent, critic_latent, mask)
         return dist, values, {**state, **after}
 
+    def _choose(self, obs: TensorObs, state: PolicyState) -> tuple[Distribution, PolicyState]:
+        inputs, mask = self._inputs(obs)
+        latent, after = self.memory(self.encoder(inputs), state)
+        dist: Distribution = self.policy_head(self.core(latent), mask)
+        return dist, after
+
 
 def _flat(obs: TensorObs) -> TensorObs:
     """Sequences `[time, sequences, …]` as one batch."""

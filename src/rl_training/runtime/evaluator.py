@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,15 @@ import torch
 from rl_training.envs.vector import VectorEnv
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.collector import Policy
-from rl_training.types import Array, Episode, Evaluation
+from rl_training.types import Array, Episode, Evaluation, StepResult, TensorObs
+
+
+class Moment(NamedTuple):
+    """One step of all envs: what the policy saw, what the envs were told, and what came of it."""
+
+    obs: TensorObs
+    actions: Array
+    result: StepResult
 
 
 @contextmanager
@@ -36,7 +44,7 @@ def evaluate(
     device: torch.device,
     deterministic: bool = True,
     seed: int = 0,
-    on_step: Callable[[VectorEnv], None] | None = None,
+    on_step: Callable[[Moment], None] | None = None,
     longest: int | None = None,
     env_id: str = "",
 ) -> Evaluation:
@@ -67,31 +75,43 @@ def _evaluate(
     device: torch.device,
     deterministic: bool,
     seed: int,
-    on_step: Callable[[VectorEnv], None] | None,
+    on_step: Callable[[Moment], None] | None,
 ) -> Evaluation:
-    generator = torch.Generator(device).manual_seed(seed)
-    share = _shares(num_episodes, envs.num_envs)
+    share = shares(num_episodes, envs.num_envs)
     finished: list[list[Episode]] = [[] for _ in range(envs.num_envs)]
     owed = num_episodes
-    obs, state = envs.reset(seed=seed), policy.initial_state(envs.num_envs)
-    while owed:
-        output = policy.act(to_tensor(obs, device), state, deterministic, generator)
-        result = envs.step(policy.env_actions(output.actions).cpu().numpy())
-        obs, state = result.obs, output.state
+    for moment in play(policy, envs, device=device, deterministic=deterministic, seed=seed):
         if on_step is not None:
-            on_step(envs)
-        for episode in result.episodes:
+            on_step(moment)
+        for episode in moment.result.episodes:
             if len(finished[episode.env_index]) < share[episode.env_index]:
                 finished[episode.env_index].append(episode)
                 owed -= 1
+        if not owed:
+            break
+    return _collect(finished)
+
+
+def play(
+    policy: Policy, envs: VectorEnv, *, device: torch.device, deterministic: bool = True, seed: int = 0
+) -> Iterator[Moment]:
+    """Step `envs` with a policy for as long as somebody asks; `seed` decides which episodes are played."""
+    generator = torch.Generator(device).manual_seed(seed)
+    obs, state = envs.reset(seed=seed), policy.initial_state(envs.num_envs)
+    while True:
+        seen = to_tensor(obs, device)
+        output = policy.act(seen, state, deterministic, generator)
+        actions = policy.env_actions(output.actions).cpu().numpy()
+        result = envs.step(actions)
+        yield Moment(seen, actions, result)
+        obs, state = result.obs, output.state
         if len(result.ended) and state is not None:
             ended = torch.zeros(envs.num_envs, dtype=torch.bool, device=device)
             ended[torch.from_numpy(result.ended).to(device)] = True
             state = policy.reset_state(state, ended)
-    return _collect(finished)
 
 
-def _shares(num_episodes: int, num_envs: int) -> Array:
+def shares(num_episodes: int, num_envs: int) -> Array:
     """How many episodes each env owes: as even as possible."""
     return np.array([num_episodes // num_envs + (i < num_episodes % num_envs) for i in range(num_envs)])
 

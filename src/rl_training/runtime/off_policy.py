@@ -15,7 +15,7 @@ import torch
 from rl_training.algorithms.base import Algorithm, OffPolicyAlgorithm, OffPolicyHyperparams
 from rl_training.data.frame_stacks import Stack, frame_stacks
 from rl_training.data.her import HindsightSampler
-from rl_training.data.layout import rollout_layout
+from rl_training.data.layout import RolloutLayout, rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.data.storage import in_memory, on_disk
@@ -23,7 +23,16 @@ from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.runtime.memory import readable, require_disk, require_memory
 from rl_training.runtime.trainer import LoopSettings, Trainer
-from rl_training.types import Array, GoalTask, TransitionBatch, UpdateResult
+from rl_training.types import Array, GoalTask, Spec, TransitionBatch, UpdateResult
+
+
+def replay_layout(
+    spec: Spec, hyperparams: OffPolicyHyperparams, frames: int
+) -> tuple[RolloutLayout, dict[str, Stack]]:
+    """How experience of an env is stored, and which of its entries are stacks of `frames` frames."""
+    # Hindsight counts slots, and new stacks take some that are no steps: there they are stored whole.
+    stacks = frame_stacks(spec.observation_space, frames) if hyperparams.her == "none" else {}
+    return rollout_layout(spec), stacks
 
 
 class OffPolicyTrainer(Trainer):
@@ -42,7 +51,7 @@ class OffPolicyTrainer(Trainer):
             )
         if hp.her != "none":
             envs.goal_task()
-        layout, stacks = rollout_layout(envs.spec), _stacks(hp, envs, settings)
+        layout, stacks = replay_layout(envs.spec, hp, settings.frame_stack)
         needed = ReplayBuffer.predict_bytes(hp.buffer_size, layout, stacks)
         if hp.buffer_storage == "disk":
             require_disk("hyperparams.buffer_size", needed, _scratch(settings))
@@ -61,18 +70,13 @@ class OffPolicyTrainer(Trainer):
     def _make_buffer(self) -> ReplayBuffer:
         """The replay buffer, where it is wanted."""
         hp = self.hyperparams
+        layout, stacks = replay_layout(self.envs.spec, hp, self.settings.frame_stack)
         if hp.buffer_storage == "disk":
             allocate, where = on_disk(_scratch(self.settings)), "on disk"
         else:
             device = _storage_device(hp, self.device)
             allocate, where = in_memory(device), "in memory" if device.type == "cpu" else f"on {device}"
-        buffer = ReplayBuffer(
-            hp.buffer_size,
-            self.envs.num_envs,
-            rollout_layout(self.envs.spec),
-            stacks=_stacks(hp, self.envs, self.settings),
-            allocate=allocate,
-        )
+        buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, stacks=stacks, allocate=allocate)
         size = hp.buffer_size * buffer.bytes_per_transition
         self.resources = {
             "replay_buffer": {
@@ -208,11 +212,6 @@ def _to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]
     return {
         key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in state.items()
     }
-
-
-def _stacks(hp: OffPolicyHyperparams, envs: VectorEnv, settings: LoopSettings) -> dict[str, Stack]:
-    """Stacks to rebuild at sampling. None with hindsight: it counts slots, and new stacks take some more."""
-    return frame_stacks(envs.spec.observation_space, settings.frame_stack) if hp.her == "none" else {}
 
 
 def _storage_device(hp: OffPolicyHyperparams, device: torch.device) -> torch.device:

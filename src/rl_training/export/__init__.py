@@ -1,0 +1,1 @@
+"""Trained policies and their experience for use elsewhere: self-contained models, datasets of transitions."""
