@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ def result_of(preset: str, steps: int) -> dict[str, Any] | None:
     return None if result is None or any(run["global_step"] < steps for run in result["runs"]) else result
 
 
+@cache
 def published() -> dict[str, Any]:
     """The figures of others."""
     return yaml.load_file(HOME / "published.yaml").data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import io
@@ -9,6 +10,7 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -21,7 +23,10 @@ import torch
 
 import rl_training
 from rl_training import execution, registry
-from rl_training.cli import main
+from rl_training.cli import COMMANDS, main
+from rl_training.cli.options import config_options
+from rl_training.cli.parser import Parser
+from rl_training.cli.zoo import SUBCOMMANDS
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import load_config
 from rl_training.policies import encoder_registry
@@ -73,14 +78,16 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+STANDARD = execution.standard_callbacks
+
+
+def with_budget(config: TrainConfig) -> list[Callback]:
+    return [*STANDARD(config), StepBudget(STEPS)]
+
+
 @pytest.fixture(autouse=True)
 def _reduced_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Commands run as they are written, but every run ends after a few steps."""
-    standard = execution.standard_callbacks
-
-    def with_budget(config: TrainConfig) -> list[Callback]:
-        return [*standard(config), StepBudget(STEPS)]
-
     monkeypatch.setattr(execution, "standard_callbacks", with_budget)
     monkeypatch.setattr(runner, "CHILD", CHILD)
     monkeypatch.setenv("PYTHONPATH", str(Path(rl_training.__file__).parents[1]))
@@ -104,14 +111,24 @@ def _forget(names: dict[str, Any], is_of_example: Callable[[Any], bool]) -> None
         del names[name]
 
 
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that every page gets a copy of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("small"))
+        patch.setattr(sys, "argv", ["axiomrl"])
+        patch.setattr(execution, "standard_callbacks", with_budget)
+        run_dir = rl_training.train(preset="ppo/cartpole", logging={"every_steps": 128}).run_dir
+        return Path(run_dir).resolve()
+
+
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_run: Path) -> Path:
     """A working directory in which `runs/RUN` is a run and the files of the examples can be made."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["axiomrl"])
     monkeypatch.syspath_prepend(str(tmp_path))
-    result = rl_training.train(preset="ppo/cartpole", logging={"every_steps": 128})
-    shutil.move(result.run_dir, tmp_path / "runs" / "RUN")
+    shutil.copytree(small_run, tmp_path / "runs" / "RUN")
     return tmp_path
 
 
@@ -121,6 +138,46 @@ def call(arguments: list[str]) -> tuple[int, str]:
     with redirect_stdout(printed), redirect_stderr(printed):
         code = main(arguments)
     return code, printed.getvalue()
+
+
+SEEN: set[tuple[str, ...]] = set()
+
+
+def is_seen(arguments: list[str]) -> bool:
+    """Has another page shown the same training? What depends on files of the page is always run."""
+    if arguments[0] != "train" or {"--config", "--import", "--seeds"} & set(arguments):
+        return False
+    before = tuple(arguments) in SEEN
+    SEEN.add(tuple(arguments))
+    return before
+
+
+def require_sound(arguments: list[str]) -> None:
+    """A command that would take too long here: it exists, its options do, and its configuration is valid."""
+    unknown = [o for o in arguments if o.startswith("--") and o.partition("=")[0] not in every_option()]
+    assert unknown == [], shlex.join(arguments)
+    if arguments[0] == "train":
+        code, output = call(["config", *arguments[1:]])
+        if code:
+            skip_without_extra(output)
+    else:
+        words = 2 if arguments[0] == "zoo" else 1
+        code, output = call([*arguments[:words], "--help"])
+    assert code == 0, f"axiomrl {shlex.join(arguments)}\n{output}"
+
+
+@functools.cache
+def every_option() -> frozenset[str]:
+    """The options of every command and of every algorithm's configuration."""
+    known: set[str] = {"--help", "--version"}
+    for name, (module, text) in {**COMMANDS, **SUBCOMMANDS}.items():
+        parser = Parser(name, text)
+        importlib.import_module(f"rl_training.cli.{module}").add_arguments(parser)
+        known |= set(parser.option_names())
+    for entry in registry.algorithms().values():
+        names = [option.name for option in config_options(entry).values()]
+        known |= {*names, *(name.replace("--", "--no-", 1) for name in names)}
+    return frozenset(known)
 
 
 def skip_without_extra(output: str) -> None:
@@ -140,10 +197,14 @@ def test_commands_and_examples_run(page: Path, workplace: Path) -> None:
     code, output = 0, ""
     for i, block in enumerate(parts):
         shows_output = i + 1 < len(parts) and parts[i + 1].mark == "output"
+        is_shown = i + 1 < len(parts) and parts[i + 1].mark in ("output", "excerpt")
         if block.kind == "bash":
             for arguments in commands(block):
-                if block.mark == "not run" and arguments[0] == "train":
-                    arguments = ["config", *arguments[1:]]  # games take too long, but the options are right
+                if block.mark == "not run":
+                    require_sound(arguments)
+                    continue
+                if is_seen(arguments) and not is_shown:
+                    continue
                 code, output = call(arguments)
                 if code:
                     skip_without_extra(output)
@@ -158,10 +219,57 @@ def test_commands_and_examples_run(page: Path, workplace: Path) -> None:
             exec(compile(block.text, f"{page.name}, block {i}", "exec"), namespace)
 
 
-def test_every_command_is_documented_and_used() -> None:
-    from rl_training.cli import COMMANDS
-    from rl_training.cli.zoo import SUBCOMMANDS
+OTHER_PROGRAMS = ("for", "done", "tensorboard", ".venv/bin/pre-commit")
 
+
+def test_every_line_of_a_shell_block_is_one_that_is_checked() -> None:
+    """A misspelt program would otherwise pass unseen; make and pip are not run, but their targets exist."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for page in PAGES:
+        for block in blocks(page):
+            lines = block.text.replace("\\\n", " ").splitlines()
+            if block.kind != "bash":
+                shown = [line for line in lines if re.match(r" *\$? *axiomrl(-zoo)? ", line)]
+                assert not shown or block.mark, f"{page.name}: a command outside of a bash block: {shown[0]}"
+                continue
+            for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
+                match words:
+                    case ["make", *wanted]:
+                        assert set(wanted) <= set(targets), f"{page.name}: {shlex.join(words)}"
+                    case ["pip", "install", what]:
+                        extras = re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*)\]", what)))
+                        assert set(extras) <= set(project["optional-dependencies"]), f"{page.name}: {what}"
+                    case _:
+                        assert words[0] in ("axiomrl", *OTHER_PROGRAMS), f"{page.name}: {shlex.join(words)}"
+
+
+OTHERS = ("coming-from.md", "scorecard.md")
+"""Pages on other packages: what is ours stands in the last column."""
+
+
+def named_in_text(page: Path) -> list[str]:
+    """What a page shows as code in its running text."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    if page.name in OTHERS:
+        text = "\n".join(line.rstrip("| ").rpartition("|")[2] for line in text.splitlines())
+    return [span for span in re.findall(r"`([^`\n]+)`", text) if not span.startswith(("mypy", "pytest"))]
+
+
+def test_every_command_and_option_named_in_the_text_exists() -> None:
+    found = 0
+    for page in PAGES:
+        for span in named_in_text(page):
+            options = re.findall(r"(?<![\w-])--[a-z][\w-]*(?:\.[a-z][\w-]*)*", span)
+            unknown = [o for o in options if not o.startswith("--env-kwargs.") and o not in every_option()]
+            assert unknown in ([], ["--hyperparams"]), f"{page.name}: {span}"
+            if named := re.match(r"axiomrl( zoo)? ([a-z][a-z-]*)", span):
+                assert named[2] in (SUBCOMMANDS if named[1] else COMMANDS), f"{page.name}: {span}"
+            found += bool(options) + bool(named)
+    assert found > 100
+
+
+def test_every_command_is_documented_and_used() -> None:
     reference = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     shown = {
         words[0]
