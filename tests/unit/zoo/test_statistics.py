@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics as plain
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -85,6 +86,54 @@ def test_bootstrap_interval_equals_a_slow_one() -> None:
     assert found.value == pytest.approx(slow_iqm([x for task in strata for x in task]))
     assert found.low == pytest.approx(slow[500], abs=1.0)  # two Monte Carlo answers to one question
     assert found.high == pytest.approx(slow[19_500], abs=1.0)
+
+
+def slow_interval(draw: Callable[[], float], replicates: int = 6000) -> list[float]:
+    """The middle 95 % of what `draw` answers, counted off."""
+    found = sorted(draw() for _ in range(replicates))
+    return [found[int(0.025 * replicates)], found[int(0.975 * replicates)]]
+
+
+def slow_statistic(name: str, strata: list[list[float]]) -> float:
+    means = [plain.fmean(task) for task in strata]
+    gaps = [plain.fmean(max(0.0, 1.0 - x) for x in task) for task in strata]
+    pooled = [x for task in strata for x in task]
+    values = {"iqm": slow_iqm(pooled), "mean": plain.fmean(means), "median": plain.median(means)}
+    return {**values, "gap": plain.fmean(gaps)}[name]
+
+
+@pytest.mark.parametrize("name", list(ours.STATISTICS))
+def test_intervals_of_every_statistic_equal_slow_ones(name: str) -> None:
+    rng = random.Random(5)
+    strata = [[rng.gauss(m, 0.3) for _ in range(n)] for m, n in ((0.4, 6), (0.9, 4), (1.3, 5))]
+
+    def draw() -> float:
+        return slow_statistic(name, [[rng.choice(task) for _ in task] for task in strata])
+
+    found = ours.estimate(strata, ours.STATISTICS[name], replicates=20_000)
+    assert found.value == pytest.approx(slow_statistic(name, strata))
+    assert found.bounds == pytest.approx(slow_interval(draw), abs=0.02)
+
+
+def test_intervals_of_differences_and_improvements_equal_slow_ones() -> None:
+    rng = random.Random(6)
+    first = [[rng.gauss(0, 1) for _ in range(6)], [rng.gauss(5, 1) for _ in range(4)]]
+    second = [[rng.gauss(0.5, 1) for _ in range(5)], [rng.gauss(5.5, 1) for _ in range(7)]]
+
+    def drawn() -> list[list[list[float]]]:
+        return [[[rng.choice(task) for _ in task] for task in side] for side in (first, second)]
+
+    def behind() -> float:
+        one, two = drawn()
+        return slow_statistic("mean", two) - slow_statistic("mean", one)
+
+    def better() -> float:
+        return plain.fmean(slow_wins(a, b) for a, b in zip(*drawn(), strict=True))
+
+    distance = ours.difference(first, second, replicates=20_000)
+    chance = ours.probability_of_improvement(first, second, replicates=20_000)
+    assert distance.bounds == pytest.approx(slow_interval(behind), abs=0.06)
+    assert chance.bounds == pytest.approx(slow_interval(better), abs=0.03)
 
 
 @given(tasks)
@@ -219,6 +268,24 @@ def test_the_band_of_a_curve_is_the_interval_at_each_step() -> None:
     assert found.value[-1] == pytest.approx(expected.value)
     assert (found.low[-1], found.high[-1]) == pytest.approx(expected.bounds, abs=2.0)
     assert (found.low[0], found.high[0]) == (0.0, 0.0)
+
+
+def test_a_curve_over_uneven_steps_equals_a_slow_one() -> None:
+    """At a step that no run was measured at, interpolated and resampled by hand."""
+    rng = random.Random(7)
+    runs = [([0, 40 + 10 * i, 200], [0.0, rng.gauss(50, 20), rng.gauss(100, 20)]) for i in range(6)]
+
+    def at(step: float, steps: list[int], scores: list[float]) -> float:
+        i = 1 if step <= steps[1] else 2
+        share = (step - steps[i - 1]) / (steps[i] - steps[i - 1])
+        return scores[i - 1] + share * (scores[i] - scores[i - 1])
+
+    found = curves.sample_efficiency(runs, points=9, replicates=20_000)
+    assert found.steps.tolist() == [25.0 * i for i in range(9)]
+    values = [at(125.0, *run) for run in runs]
+    assert found.value[5] == pytest.approx(slow_iqm(values))
+    low, high = slow_interval(lambda: slow_iqm([rng.choice(values) for _ in values]))
+    assert (found.low[5], found.high[5]) == pytest.approx((low, high), abs=1.0)
 
 
 def test_time_to_a_threshold() -> None:
