@@ -43,9 +43,10 @@ def _with_included(data: dict[str, Any]) -> dict[str, Any]:
         return data
     own = {key: value for key, value in data.items() if key != "include"}
     part = str(data["include"])
-    return _merged(_with_included(yaml.load_text(_text(part), f"preset part {part}").data), own)
+    return merged(_with_included(yaml.load_text(_text(part), f"preset part {part}").data), own)
 
 
-def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    sections = {k: _merged(base[k], v) for k, v in own.items() if isinstance(v, dict) and k in base}
+def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Two nested mappings as one; where both have a value, the second's wins."""
+    sections = {k: merged(base[k], v) for k, v in own.items() if isinstance(v, dict) and k in base}
     return {**base, **own, **sections}

@@ -27,6 +27,12 @@ class Document:
     data: dict[str, Any]
     lines: dict[Path_, int] = field(default_factory=dict)
 
+    def where(self, key: str) -> str:
+        """The source and the line of a dotted key, or of the nearest thing around it that has one."""
+        places = {".".join(path): line for path, line in self.lines.items()}
+        around = [name for name in places if f"{key}.".startswith(f"{name}.")]
+        return f"{self.source}:{places[max(around, key=len)]}" if around else self.source
+
 
 def load_file(path: str | Path) -> Document:
     """Read a YAML mapping from a file."""

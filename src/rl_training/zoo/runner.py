@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from rl_training.errors import AxiomError, CheckpointError
 from rl_training.experiment.lock import RunLock
-from rl_training.zoo.jobs import Job
+from rl_training.zoo.jobs import Job, Stage
 from rl_training.zoo.manifest import Plan, write_manifest
 
 CHILD = [sys.executable, "-P", "-m", "rl_training.cli.child"]
@@ -101,83 +101,61 @@ class Process:
 
 
 @dataclass(slots=True)
-class Runner:
-    """Brings every job of a plan to its end."""
+class Pool:
+    """Commands side by side, and the signals that end them. Which jobs are next is its owner's business."""
 
-    plan: Plan
     width: int
     display: Display
-    errors: dict[Job, str] = field(default_factory=dict)
+    active: list[Process] = field(default_factory=list)
     stopped_by: int | None = None
-    _active: list[Process] = field(default_factory=list)
+    """The signal that ended it."""
     _signals: int = 0
 
-    def run(self) -> dict[str, Any]:
-        """Run what is missing or unfinished, and answer the manifest."""
-        self.plan.folder.mkdir(parents=True, exist_ok=True)
-        with _alone(self.plan.folder), self._polite():
-            write_manifest(self.plan)
-            waiting = deque(job for job in self.plan.jobs if job.stage() != "done")
-            if done := len(self.plan.jobs) - len(waiting):
-                self.display.event(f"{done} of {len(self.plan.jobs)} runs are already there")
-            try:
-                while self._active or (waiting and self.stopped_by is None):
-                    self._fill(waiting)
-                    self._reap(waiting)
-                    for process in self._active:
-                        process.end(self._signals)
-                    left = len(waiting) + len(self._active) + len(self.errors)
-                    self.display.update(self._active, len(self.plan.jobs) - left, len(self.errors))
-                    time.sleep(_PAUSE)
-            finally:
-                self._end_at_once()
-            return write_manifest(self.plan, self.errors)
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Pass SIGINT and SIGTERM on to the runs (main thread only), and leave none of them behind."""
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+        before = {number: signal.signal(number, self._stop) for number in numbers}
+        try:
+            yield
+        finally:
+            self._end_at_once()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def _fill(self, waiting: deque[Job]) -> None:
+    @property
+    def has_room(self) -> bool:
+        """May another command be started?"""
+        return self.stopped_by is None and len(self.active) < self.width
+
+    def fill(self, waiting: deque[Job]) -> list[tuple[Job, Stage]]:
+        """Start the commands that bring the first of `waiting` on; those started, and where they stood."""
+        started: list[tuple[Job, Stage]] = []
         for _ in range(len(waiting)):
-            if self.stopped_by is not None or len(self._active) >= self.width:
-                return
+            if not self.has_room:
+                break
             job = waiting.popleft()
             if job.is_held():  # by a process that outlived another runner, and is saving
                 waiting.append(job)
                 continue
-            stage = job.stage()
-            if stage == "done":
-                continue
-            process = Process.start(job)
-            self._active.append(process)
-            if stage != "trained":
-                self.display.event(f"{job}: {'started' if stage == 'new' else 'goes on'}")
+            if (stage := job.stage()) != "done":
+                self.active.append(Process.start(job))
+                started.append((job, stage))
+        return started
 
-    def _reap(self, waiting: deque[Job]) -> None:
-        ended = [process for process in self._active if process.handle.poll() is not None]
+    def reap(self) -> list[tuple[Process, str | None]]:
+        """The commands that have ended, and what went wrong with each."""
+        ended = [process for process in self.active if process.handle.poll() is not None]
         for process in ended:
-            self._active.remove(process)
-            error = process.finish()
-            if error is None and process.verb != "eval":
-                waiting.appendleft(process.job)  # to be evaluated at once
-                continue
-            if error is None:
-                self.display.event(f"{process.job}: {_outcome(process.job)}")
-            elif self.stopped_by is None:
-                self.errors[process.job] = error
-                self.display.event(f"{process.job}: failed: {error}")
-            else:
-                self.display.event(f"{process.job}: stopped")
-            write_manifest(self.plan, self.errors)
+            self.active.remove(process)
+        return [(process, process.finish()) for process in ended]
 
-    @contextmanager
-    def _polite(self) -> Iterator[None]:
-        """Pass SIGINT and SIGTERM on to the runs (main thread only)."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def pause(self) -> None:
+        """Pass signals on, and let the commands work."""
+        for process in self.active:
+            process.end(self._signals)
+        time.sleep(_PAUSE)
 
     def _stop(self, number: int, _: Any) -> None:
         self.stopped_by, self._signals = number, self._signals + 1
@@ -186,15 +164,62 @@ class Runner:
                 os.write(2, b"\nevery run saves and ends; a second signal ends them at once\n")
 
     def _end_at_once(self) -> None:
-        """After an error of the runner's own: leave no process behind."""
-        for process in self._active:
+        """After an error of the owner's own: leave no process behind."""
+        for process in self.active:
             process.end(1)
-        for process in self._active:
+        for process in self.active:
             process.handle.wait()
 
 
+class Runner:
+    """Brings every job of a plan to its end."""
+
+    def __init__(self, plan: Plan, width: int, display: Display) -> None:
+        self.plan, self.display = plan, display
+        self.errors: dict[Job, str] = {}
+        self._pool = Pool(width, display)
+
+    @property
+    def stopped_by(self) -> int | None:
+        """The signal that stopped it."""
+        return self._pool.stopped_by
+
+    def run(self) -> dict[str, Any]:
+        """Run what is missing or unfinished, and answer the manifest."""
+        self.plan.folder.mkdir(parents=True, exist_ok=True)
+        with alone(self.plan.folder), self._pool.at_work():
+            write_manifest(self.plan)
+            waiting = deque(job for job in self.plan.jobs if job.stage() != "done")
+            if done := len(self.plan.jobs) - len(waiting):
+                self.display.event(f"{done} of {len(self.plan.jobs)} runs are already there")
+            active = self._pool.active
+            while active or (waiting and self.stopped_by is None):
+                for job, stage in self._pool.fill(waiting):
+                    if stage != "trained":
+                        self.display.event(f"{job}: {'started' if stage == 'new' else 'goes on'}")
+                for process, error in self._pool.reap():
+                    self._take_in(process, error, waiting)
+                left = len(waiting) + len(active) + len(self.errors)
+                self.display.update(active, len(self.plan.jobs) - left, len(self.errors))
+                self._pool.pause()
+            return write_manifest(self.plan, self.errors)
+
+    def _take_in(self, process: Process, error: str | None, waiting: deque[Job]) -> None:
+        if error is None and process.verb != "eval":
+            waiting.appendleft(process.job)  # to be evaluated at once
+            return
+        if error is None:
+            self.display.event(f"{process.job}: {_outcome(process.job)}")
+        elif self.stopped_by is None:
+            self.errors[process.job] = error
+            self.display.event(f"{process.job}: failed: {error}")
+        else:
+            self.display.event(f"{process.job}: stopped")
+        write_manifest(self.plan, self.errors)
+
+
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """One runner a folder."""
     try:
         lock = RunLock(folder)

@@ -139,7 +139,7 @@ def _checked(name: str, document: yaml.Document) -> Suite:
     if not problems and not rows:
         problems.append("presets: none given")
     if problems:
-        raise ConfigError([f"{_where(problem, document)}: {problem}" for problem in problems])
+        raise ConfigError([f"{document.where(problem.partition(':')[0])}: {problem}" for problem in problems])
     return Suite(**{**values, "presets": _expanded(values["presets"])})
 
 
@@ -170,10 +170,3 @@ def _row_problems(key: str, row: Any) -> list[str]:
     if low is not None and high is not None and low > high:
         return [f"{'.'.join(at)}.band: the least, {low}, is more than the most, {high}"]
     return []
-
-
-def _where(problem: str, document: yaml.Document) -> str:
-    """The source and, where it is known, the line of the key that a problem begins with."""
-    key = problem.partition(":")[0]
-    found = [line for path, line in document.lines.items() if key == ".".join(path)]
-    return f"{document.source}:{found[0]}" if found else document.source
