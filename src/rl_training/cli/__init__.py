@@ -10,8 +10,8 @@ A module imports what is heavy inside `run`. `parser.overrides = True` lets unkn
 A module with `SUBCOMMANDS`, rows like those of `COMMANDS`, has commands of two words.
 Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
 error (or, for `check-env`, a bad env, for `inspect`, a difference, for several seeds, a run that failed,
-for `zoo verify`, a score outside its band, for `export --verify`, a difference), 2 bad input, 128 + n ended
-by signal n.
+for `zoo verify`, a score outside its band, for `export --verify`, a difference, for `tune`, no completed
+trial), 2 bad input, 128 + n ended by signal n.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ COMMANDS = {
     "compare": ("compare", "say whether one set of runs is worse than another beyond noise"),
     "plot": ("plot", "draw learning curves of runs, with intervals, as a picture"),
     "zoo": ("zoo", "suites of presets: look at them, run them over several seeds, verify their scores"),
+    "tune": (
+        "tune",
+        "search for better hyperparameters, and try the best on held-out seeds",
+    ),
+    "tune-report": ("tune_report", "history, importances and slices of a study, as text, data or a page"),
     "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
     "list": ("listing", "list algorithms, presets and envs"),
     "check-env": ("check_env", "say what is wrong with an env, in words"),

@@ -13,6 +13,7 @@ EXTRAS = {
     "wandb": ("wandb",),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "hdf5": ("h5py",),
+    "tune": ("optuna",),
 }
 """Extra → the distributions it installs."""
 

@@ -58,7 +58,7 @@ def resolve(args: argparse.Namespace) -> Resolved:
         resolved = resolve_layers([*layers, Layer(ORIGIN, values)])
     except ConfigError as error:
         raise ConfigError([*error.problems, *problems]) from None
-    problems += _module_problem(resolved, args.imports)
+    problems += module_problems(resolved, args.imports)
     if problems:
         raise ConfigError(problems)
     return resolved
@@ -163,7 +163,7 @@ def _open(entry: registry.AlgorithmEntry | None) -> tuple[str, ...]:
     return ("env_kwargs", "hyperparams") if entry is None else ("env_kwargs",)
 
 
-def _module_problem(resolved: Resolved, imports: Sequence[str]) -> list[str]:
+def module_problems(resolved: Resolved, imports: Sequence[str]) -> list[str]:
     """A file must not decide what code is imported: `module:Env-v0` in it needs `--import`."""
     module = resolved.config.env_id.rpartition(":")[0]
     origin = resolved.origins.get(("env_id",), ORIGIN)

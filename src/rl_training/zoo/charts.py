@@ -35,6 +35,7 @@ class Mark:
     low: float
     high: float
     hint: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +66,19 @@ def chart(
     x_ticks: int = 7,
     y_ticks: int = 6,
     x_start: float = 0.0,
+    x_axis: Sequence[tuple[float, str]] = (),
+    x_end: float | None = None,
     x_name: str = "step",
     kind: str = "",
+    hints: bool = True,
 ) -> str:
-    """A line chart over environment steps (or what `x_name` says), with hints under the pointer."""
-    scale, y_at = _scale(lines, marks, y_ticks, x_start)
+    """A line chart over environment steps (or what `x_name` says), with hints under the pointer.
+
+    `x_axis` are positions with labels of their own, for an axis that does not count.
+    """
+    scale, y_at = _scale(lines, marks, y_ticks, x_start, x_end)
     x_last = x_start + 0.97 * (scale.x_end - x_start)
-    x_at = [x for x in ticks(x_start, x_last, x_ticks) if x_start <= x <= scale.x_end]
+    counted = [(x, compact(x)) for x in ticks(x_start, x_last, x_ticks) if x_start <= x <= scale.x_end]
     grid = "".join(f"M0 {_at(scale.y(y))}H{SPAN}" for y in y_at)
     whiskers = "".join(f"M{_at(scale.x(m.x))} {_at(scale.y(m.low))}V{_at(scale.y(m.high))}" for m in marks)
     lines = [line for line in lines if line.points]
@@ -79,18 +86,23 @@ def chart(
         f'<path class="band {line.kind}" d="{_area(line, scale)}"/>' for line in lines if line.band
     )
     paths += "".join(f'<path class="line {line.kind}" d="{_path(line.points, scale)}"/>' for line in lines)
-    hints = _hints(lines, scale) if len(lines) <= 1 else _shared_hints(lines, scale, x_name)
+    columns = ""
+    if hints:
+        columns = (_hints if len(lines) <= 1 else _shared_hints)(lines, scale, x_name)
     y_texts = "".join(
         f'<span class="y" style="top:{scale.y(y):.2f}%">{text}</span>'
         for y, text in zip(y_at, _labels(y_at), strict=True)
     )
-    x_texts = "".join(f'<span class="x" style="left:{scale.x(x):.2f}%">{compact(x)}</span>' for x in x_at)
+    x_texts = "".join(
+        f'<span class="x" style="left:{scale.x(x):.2f}%">{escape(text)}</span>'
+        for x, text in x_axis or counted
+    )
     return (
         f'<figure class="chart {kind}" role="img" aria-label="{escape(title)}">'
         + (f'<div class="y-label">{escape(y_label)}</div>' if y_label else "")
         + f'<div class="plot"><svg viewBox="0 0 {SPAN} {SPAN}" preserveAspectRatio="none" aria-hidden="true">'
         f'<path class="grid" d="{grid}"/>{paths}<path class="whisker" d="{whiskers}"/></svg>'
-        f"{y_texts}{x_texts}{hints}{_dots(marks, scale)}</div>"
+        f"{y_texts}{x_texts}{columns}{_dots(marks, scale)}</div>"
         + (f'<div class="x-label">{escape(x_label)}</div>' if x_label else "")
         + "</figure>"
     )
@@ -119,15 +131,15 @@ def thin(points: Sequence[Point], at_most: int = MAX_POINTS) -> list[Point]:
 
 
 def _scale(
-    lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int, x_start: float
+    lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int, x_start: float, x_end: float | None
 ) -> tuple[Scale, list[float]]:
     """A scale that shows everything and ends on round numbers above and below."""
     xs = [x for line in lines for x, _ in line.points] + [m.x for m in marks]
     ys = [y for line in lines for _, y in line.points] + [y for m in marks for y in (m.low, m.y, m.high)]
     ys += [y for line in lines for _, low, high in line.band for y in (low, high)]
     y_at = ticks(min(ys, default=0.0), max(ys, default=1.0), y_ticks)
-    x_end = max(xs, default=x_start)
-    return Scale(x_start, x_end if x_end > x_start else x_start + 1.0, y_at[0], y_at[-1]), y_at
+    last = max(xs, default=x_start) if x_end is None else x_end
+    return Scale(x_start, last if last > x_start else x_start + 1.0, y_at[0], y_at[-1]), y_at
 
 
 def _path(points: Sequence[Point], scale: Scale) -> str:
@@ -157,14 +169,14 @@ def _labels(values: Sequence[float]) -> list[str]:
     return [number(v, decimals) for v in values]
 
 
-def _hints(lines: Sequence[Line], scale: Scale) -> str:
+def _hints(lines: Sequence[Line], scale: Scale, x_name: str) -> str:
     """Invisible columns that show the value under the pointer."""
     hints = []
     for line in lines:
         points = line.points[:: -(-len(line.points) // MAX_HINTS)]
         edges = [scale.x((a[0] + b[0]) / 2) for a, b in pairwise(points)]
         for (x, y), left, right in zip(points, [0.0, *edges], [*edges, 100.0], strict=True):
-            text = f"step {count(x)}\n{line.label} {number(y)}"
+            text = f"{x_name} {count(x)}\n{line.label} {number(y)}"
             at = f"--x:{100 * (scale.x(x) - left) / max(right - left, 1e-9):.0f}%;--y:{scale.y(y):.1f}%"
             side = " flip" if scale.x(x) > 60 else ""
             style = f"left:{left:.2f}%;width:{right - left:.2f}%;{at}"
@@ -204,8 +216,9 @@ def _value_at(points: Sequence[Point], x: float) -> float | None:
 
 
 def _dots(marks: Sequence[Mark], scale: Scale) -> str:
-    return "".join(
-        f'<i class="dot{" flip" if scale.x(m.x) > 60 else ""}" data-hint="{escape(m.hint)}"'
-        f' style="left:{scale.x(m.x):.2f}%;top:{scale.y(m.y):.2f}%"></i>'
-        for m in marks
-    )
+    dots = []
+    for m in marks:
+        names = " ".join(filter(None, ("dot", "flip" if scale.x(m.x) > 60 else "", m.kind)))
+        at = f"left:{scale.x(m.x):.2f}%;top:{scale.y(m.y):.2f}%"
+        dots.append(f'<i class="{names}" data-hint="{escape(m.hint)}" style="{at}"></i>')
+    return "".join(dots)

@@ -14,7 +14,7 @@ _EVERY = 0.5
 class RichDisplay:
     """Events and bars on stderr."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, label: str = "runs") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -29,7 +29,7 @@ class RichDisplay:
             transient=True,
         )
         self._total = total
-        self._all = self._progress.add_task("runs", total=total, state="")
+        self._all = self._progress.add_task(label, total=total, state="")
         self._tasks: dict[Process, Any] = {}
         self._looked = 0.0
 

@@ -114,12 +114,29 @@ class Job:
 
     def progress(self) -> tuple[int, float | None]:
         """The last step that is known of, and the last evaluation."""
-        runs = [path for path in self.folder.iterdir() if is_run_dir(path)] if self.folder.is_dir() else []
-        if not runs:
+        if (run := self._newest()) is None:
             return 0, None
-        run = max(runs, key=lambda path: path.stat().st_mtime)
         step, score = _last(run / METRICS), _last(run / EVALUATIONS)
         return int(step.get("global_step", 0)), score.get("return_mean")
+
+    def curve(self) -> list[tuple[int, float]]:
+        """The evaluations that training has made so far: step and mean return."""
+        run = self._newest()
+        rows = read_rows(run / EVALUATIONS) if run is not None else []
+        return [
+            (row["global_step"], row["return_mean"]) for row in rows if row.get("return_mean") is not None
+        ]
+
+    def seconds(self) -> float:
+        """How long it has been trained so far, over all resumes."""
+        run = self._newest()
+        rows = [_last(run / name) for name in (METRICS, EVALUATIONS)] if run is not None else []
+        return max([float(row.get("elapsed_s") or 0.0) for row in rows], default=0.0)
+
+    def _newest(self) -> Path | None:
+        """The attempt that is, or was last, at work."""
+        runs = [path for path in self.folder.iterdir() if is_run_dir(path)] if self.folder.is_dir() else []
+        return max(runs, key=lambda path: path.stat().st_mtime, default=None)
 
     def surroundings(self) -> dict[str, Any]:
         """Software, hardware and commit of the run, as far as there is one."""

@@ -69,6 +69,12 @@ class Process:
             with suppress(OSError):
                 self.handle.kill() if self.signals > 2 else self.handle.terminate()
 
+    @property
+    def was_killed(self) -> bool:
+        """Was it ended by a signal, whoever sent it?"""
+        code = self.handle.returncode or 0
+        return code < 0 or code - 128 in (signal.SIGINT, signal.SIGTERM)
+
     def finish(self) -> str | None:
         """Take in what the command has left; what went wrong, if it did."""
         if self.handle.stdin is not None:

@@ -1,6 +1,7 @@
 """Stands in for `python -m rl_training.cli.child` in tests of the runner: the same files, no torch.
 
-A run saves after every step. With FAKE_GATE, a folder, it takes the third one only when there is a file `go`
+A run saves after every step. Given a config file, its returns get better with the learning rate there, up to
+`BEST`, and worse beyond. With FAKE_GATE, a folder, it takes the third one only when there is a file `go`
 in it, and, asked to end, saves only when there is a file `save`. Its calls are noted in FAKE_CALLS.
 """
 
@@ -8,7 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 GATE, CALLS = os.environ.get("FAKE_GATE"), os.environ["FAKE_CALLS"]
-TOTAL = 5
+TOTAL, BEST = 5, 1e-3
 
 
 def is_shut(name: str) -> bool:
@@ -43,13 +46,21 @@ def main(argv: list[str]) -> int:
             return 2
         run = Path(option(argv, "--output-dir")) / f"run{time.time_ns()}"
         (run / "checkpoints").mkdir(parents=True)
-        write(
-            run, {"status": "running", "seed": seed, "git": {"commit": "c"}, "hardware": {}, "versions": {}}
-        )
+        about: dict[str, Any] = {"git": {"commit": "c"}, "hardware": {}, "versions": {}}
+        write(run, {"status": "running", "seed": seed, "bonus": bonus(argv), **about})
         return train(run, 0)
     run = Path(option(argv, "--checkpoint"))
     note(verb, read(run)["seed"])
     return train(run, max(int(p.name[5:]) for p in (run / "checkpoints").iterdir()))
+
+
+def bonus(argv: list[str]) -> float:
+    """How good the configuration is: 0 at the best learning rate, less the further away it is."""
+    if "--config" not in argv:
+        return 0.0
+    text = Path(option(argv, "--config")).read_text()
+    rate = float(re.search(r"\blearning_rate: ([-+.\de]+)", text.partition("hyperparams")[2])[1])  # type: ignore[index]
+    return -100.0 * abs(math.log10(rate / BEST))
 
 
 def train(run: Path, step: int) -> int:
@@ -64,7 +75,14 @@ def train(run: Path, step: int) -> int:
         step += 1
         with open(run / "evaluations.jsonl", "a") as file:
             file.write(
-                json.dumps({"global_step": step, "elapsed_s": time.time(), "return_mean": step}) + "\n"
+                json.dumps(
+                    {
+                        "global_step": step,
+                        "elapsed_s": time.time(),
+                        "return_mean": step + read(run).get("bonus", 0),
+                    }
+                )
+                + "\n"
             )
         (run / "checkpoints" / f"step_{step}").mkdir()
         latest = {
@@ -83,7 +101,7 @@ def train(run: Path, step: int) -> int:
 def evaluate(run: Path, episodes: int, argv: list[str]) -> int:
     seed = read(run)["seed"]
     note("eval", seed)
-    returns = [float(seed * 10 + i) for i in range(episodes)]
+    returns = [float(seed * 10 + i) + read(run).get("bonus", 0) for i in range(episodes)]
     mean = sum(returns) / episodes
     checkpoint = str(run / read(run)["latest_checkpoint"])
     scores = {"return_mean": mean, "return_std": 1.0, "returns": returns}
