@@ -42,6 +42,11 @@ class RichDisplay:
     ) -> None:
         self._progress.stop()
 
+    def begin(self, label: str, total: int) -> None:
+        """Count something else from now on."""
+        self._total = total
+        self._progress.update(self._all, description=label, total=total, completed=0, state="")
+
     def event(self, text: str) -> None:
         """A line that stays."""
         self._console.print(text, markup=False)
@@ -74,6 +79,9 @@ class NoDisplay:
 
     def __exit__(self, *_: object) -> None:
         """Nothing to take down."""
+
+    def begin(self, label: str, total: int) -> None:
+        """Count nothing."""
 
     def event(self, text: str) -> None:
         """Say nothing."""

@@ -3,6 +3,8 @@
 A run saves after every step. Given a config file, its returns get better with the learning rate there, up to
 `BEST`, and worse beyond. With FAKE_GATE, a folder, it takes the third one only when there is a file `go`
 in it, and, asked to end, saves only when there is a file `save`. Its calls are noted in FAKE_CALLS.
+Runs whose configuration is worse than FAKE_SLOW wait before the third step until they are asked to end; those
+worse than FAKE_FRAGILE fail.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 GATE, CALLS = os.environ.get("FAKE_GATE"), os.environ["FAKE_CALLS"]
+SLOW, FRAGILE = (float(os.environ.get(name, "-inf")) for name in ("FAKE_SLOW", "FAKE_FRAGILE"))
 TOTAL, BEST = 5, 1e-3
 
 
@@ -41,7 +44,7 @@ def main(argv: list[str]) -> int:
     if verb == "train":
         seed = int(option(argv, "--seed"))
         note(verb, seed)
-        if f"--fail-at={seed}" in argv:
+        if f"--fail-at={seed}" in argv or bonus(argv) < FRAGILE:
             print("error: made to fail", file=sys.stderr)
             return 2
         run = Path(option(argv, "--output-dir")) / f"run{time.time_ns()}"
@@ -69,7 +72,7 @@ def train(run: Path, step: int) -> int:
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     while step < TOTAL and not stopped:
-        if step == 2 and is_shut("go"):
+        if step == 2 and (is_shut("go") or read(run)["bonus"] < SLOW):
             time.sleep(0.01)
             continue
         step += 1

@@ -139,7 +139,6 @@ def claim(folder: Path, design: Design) -> None:
     asked = {**study, "base": base}
     file = folder / STUDY
     if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         replace_atomically(file, yaml.dump(asked).encode())
         return
     there, now = dict(flat(yaml.load_file(file).data)), dict(flat(asked))

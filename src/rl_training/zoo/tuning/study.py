@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -166,6 +167,8 @@ def _own_problems(study: Study) -> list[str]:
     problems: list[str] = []
     if study.preset is None and study.config is None and not {"algo", "env_id"} <= study.overrides.keys():
         problems.append("preset: nothing says what is tuned: give `preset`, `config`, or algo and env_id")
+    if not re.fullmatch(r"[\w.-]*\w[\w.-]*", study.name):
+        problems.append(f"name: letters, digits, '.', '_' and '-' only, got {study.name!r}")
     for section, keys in (("overrides", study.overrides), ("space", study.space)):
         problems += [f"{section}.{key}: the study decides this by `{OWN[key]}`" for key in keys if key in OWN]
     problems += [

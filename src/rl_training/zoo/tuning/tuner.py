@@ -57,8 +57,9 @@ class Tuner:
 
     def run(self) -> dict[str, Any]:
         """Search, then validate; what came out, as it stands in the record."""
-        claim(self.folder, self.design)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with alone(self.folder):
+            claim(self.folder, self.design)
             self.journal = Journal(self.folder, self.design)
             if (self.folder / RECORD).is_file():
                 known = read_record(self.folder).data
@@ -201,6 +202,7 @@ class Tuner:
         if self.design.study.held_out:
             plan = validation_plan(self.design, self.folder, best.number, values, self.imports, self.command)
             self.display.event(f"held-out seeds: base and trial {best.number}, {len(plan.jobs)} runs")
+            self.display.begin("runs", len(plan.jobs))
             runner = Runner(plan, self._width, self.display)
             manifest = runner.run()
             self.stopped_by, self.errors = runner.stopped_by, runner.errors
