@@ -14,6 +14,18 @@ from rl_training.cli.parser import Parser, add_import, import_modules, positive_
 if TYPE_CHECKING:
     from rl_training.zoo.tuning.tuner import Tuner
 
+EXAMPLE = """\
+a study:
+  preset: ppo/cartpole
+  space:
+    hyperparams.learning_rate: {low: 1e-5, high: 1e-2, log: true}
+    network.hidden: [[64, 64], [256, 256]]
+  steps: 20_000
+  trials: 20
+  seeds: [1, 2]
+  pruner: median
+"""
+
 
 def add_arguments(parser: Parser) -> None:
     """Which study, where it lies, how much of it."""
@@ -35,6 +47,7 @@ def add_arguments(parser: Parser) -> None:
     add_import(parser)
     add_json(parser, "print what came out on stdout at the end; everything else goes to stderr")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    parser.epilog = EXAMPLE
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studies import SOURCE, save
 from zoo_html import parse, value_of
 
 from rl_training.cli import main
@@ -22,6 +21,7 @@ from rl_training.zoo.tuning.importance import epsilon_squared, importances, numb
 from rl_training.zoo.tuning.record import TrialRecord, read_record
 from rl_training.zoo.tuning.report import best_so_far
 from rl_training.zoo.tuning.summary import verdict_sentence
+from studies import SOURCE, save
 
 RATE, HIDDEN = "hyperparams.learning_rate", "network.hidden"
 RATES = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
@@ -125,13 +125,12 @@ def test_the_verdict_is_honest(tmp_path: Path) -> None:
         return verdict_sentence(read_record(save(tmp_path, study(validation={**VALIDATION, **changes}))))
 
     assert sentence() == (
-        "On held-out seeds the best trial beats the base beyond noise (p = 0.050): +90.00 [+60.00, +120.0] in "
-        "mean return; a run of it is better than one of the base with probability 100 % [90, 100]."
+        "On held-out seeds the best trial beats the base beyond noise (p = 0.050): +90.00 [+60.00, +120.0] "
+        "in mean return; a run of it is better than one of the base with probability 100 % [90, 100]."
     )
     assert "no difference from the base beyond noise" in sentence(verdict="no difference")
-    assert "worse than the base beyond noise; keep the base (p = 0.010)" in sentence(
-        verdict="worse", p_worse=0.01
-    )
+    worse = sentence(verdict="worse", p_worse=0.01)
+    assert "worse than the base beyond noise; keep the base (p = 0.010)" in worse
     assert "Too few held-out seeds" in sentence(verdict="cannot tell")
     nothing = study(trials=[])
     assert verdict_sentence(read_record(save(tmp_path, nothing))) == "No trial has been completed."

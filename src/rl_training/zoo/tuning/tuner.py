@@ -78,7 +78,7 @@ class Tuner:
             self.display.event(f"{len(entries)} of {self.design.trials} trials are already there")
         for entry in entries:
             if entry.state == "running":
-                self._begin(self.journal.take_up(entry.number))
+                self._begin(self.journal.take_up(entry.number), "goes on: ")
         while self._pool.active or (self._is_unfinished() and self._pool.stopped_by is None):
             for process, error in self._pool.reap():
                 self._take_in(process, error)
@@ -106,12 +106,12 @@ class Tuner:
                 return
             self._begin(self.journal.ask())
 
-    def _begin(self, entry: Entry) -> None:
+    def _begin(self, entry: Entry, how: str = "") -> None:
         """Open a trial, and say what it is."""
         values = self.design.values(entry.kept)
         names = short_names(values)
         words = ", ".join(f"{names[key]} {param(value)}" for key, value in values.items())
-        self.display.event(f"trial {entry.number}: {'goes on: ' if entry.reported else ''}{words}")
+        self.display.event(f"trial {entry.number}: {how}{words}")
         folder = self.folder / "trials" / f"{entry.number:04d}"
         try:
             trial = open_trial(self.design, folder, entry.number, values, len(entry.reported), self.imports)
