@@ -92,9 +92,10 @@ def parallel(record: StudyRecord) -> str:
     )
     svg = f'<svg viewBox="0 0 {SPAN} {SPAN}" preserveAspectRatio="none" aria-hidden="true">'
     return (
-        '<figure class="chart tall parallel" role="img" aria-label="All parameters of all completed trials">'
+        '<div class="scroll"><figure class="chart tall parallel" role="img" '
+        'aria-label="All parameters of all completed trials">'
         f'<div class="plot">{svg}<path class="grid" d="{rules}"/>{"".join(paths)}</svg>{labels}</div>'
-        "</figure>"
+        "</figure></div>"
     )
 
 

@@ -58,14 +58,17 @@ class Journal:
         except (ValueError, KeyError, OSError) as error:
             raise AxiomError(f"{path}: cannot be read: {error}") from None
         self._open: dict[int, Trial] = {}
+        self._entries: list[Entry] | None = None
 
     def entries(self) -> list[Entry]:
-        """Every trial, by number."""
-        return [_entry(trial) for trial in self._study.get_trials(deepcopy=False)]
+        """Every trial, by number; read again only after something was written."""
+        if self._entries is None:
+            self._entries = [_entry(trial) for trial in self._study.get_trials(deepcopy=False)]
+        return self._entries
 
     def ask(self) -> Entry:
         """A new trial with its parameters."""
-        number = len(self._study.get_trials(deepcopy=False))
+        number = len(self.entries())
         self._study.sampler = _sampler(self._design, number)
         return self._suggested(self._study.ask())
 
@@ -80,6 +83,7 @@ class Journal:
     def report(self, number: int, position: int, value: float) -> None:
         """A value on the way, once for each position."""
         self._open[number].report(value, position)
+        self._entries = None
 
     def should_prune(self, number: int) -> bool:
         """Is it to be given up, by what has been reported?"""
@@ -100,8 +104,8 @@ class Journal:
     def _suggested(self, trial: Trial) -> Entry:
         for dimension in self._design.dimensions:
             dimension.suggest(trial)
-        self._open[trial.number] = trial
-        return _entry(self._study.get_trials(deepcopy=False)[trial.number])
+        self._open[trial.number], self._entries = trial, None
+        return self.entries()[trial.number]
 
     def _end(
         self, number: int, notes: Mapping[str, Any], *, value: float | None = None, state: str | None = None
@@ -112,6 +116,7 @@ class Journal:
         for name, note in notes.items():
             trial.set_user_attr(name, note)
         self._study.tell(trial, value, state=None if state is None else TrialState[state])
+        self._entries = None
 
 
 def require_optuna() -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -101,16 +100,9 @@ class Design:
     layers: tuple[Layer, ...]
     base: Resolved
     dimensions: tuple[Dimension, ...]
+    trials: int = 0
+    """How many trials there will be."""
     warnings: tuple[str, ...] = ()
-
-    @property
-    def trials(self) -> int:
-        """How many trials there will be."""
-        asked = self.study.trials
-        if self.study.sampler.kind != "grid":
-            return asked or TRIALS
-        cells = len(self.grid())
-        return min(asked or cells, cells)
 
     @property
     def evaluations(self) -> int:
@@ -132,10 +124,6 @@ class Design:
         own = [Layer("trial", nested(key, value)) for key, value in values.items()]
         return resolve_layers([*self.layers, *own])
 
-    def grid(self) -> list[tuple[Any, ...]]:
-        """Every combination, for the sampler grid."""
-        return list(itertools.product(*(d.cells() or [] for d in self.dimensions)))
-
 
 def load_study(path: str | Path, *, trials: int | None = None) -> Design:
     """Read a study and check all of it; every mistake is reported at once, with its place."""
@@ -153,7 +141,7 @@ def load_study(path: str | Path, *, trials: int | None = None) -> Design:
     if not problems:
         problems += _design_problems(design)
     _raise(problems, document)
-    return replace(design, warnings=tuple(_combinations(design, document)))
+    return replace(design, trials=_count(design), warnings=tuple(_combinations(design, document)))
 
 
 def _unfolded(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,6 +215,15 @@ def _design_problems(design: Design) -> list[str]:
         if size > MAX_CELLS:
             problems.append(f"sampler: a grid of {size:,} combinations; {MAX_CELLS:,} are the most")
     return problems
+
+
+def _count(design: Design) -> int:
+    """How many trials are asked for; of a grid, no more than there are combinations."""
+    asked = design.study.trials
+    if design.study.sampler.kind != "grid":
+        return asked or TRIALS
+    cells = math.prod(len(d.cells() or ()) for d in design.dimensions)
+    return min(asked or cells, cells)
 
 
 def _combinations(design: Design, document: yaml.Document) -> list[str]:
