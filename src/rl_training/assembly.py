@@ -94,7 +94,8 @@ def make_test_envs(
         1 if alone else min(count, max(config.evaluation.num_envs, 1)),
         seed=derive_seed(config.seed, "test") if seed is None else seed,
         env=session.env,
-        backend="sync" if alone else evaluation_backend(config.env.backend),
+        backend="sync" if alone else evaluation_backend(config),
+        device=session.context.device,
         render_mode=render_mode,
     )
     try:

@@ -77,8 +77,11 @@ class EvaluationEnvs:
         if self._envs is None:
             count = min(settings.num_envs, settings.episodes)
             config = self.session.config
-            backend = evaluation_backend(config.env.backend)
-            self._envs = make_vector_env(config, count, seed=self.seed, env=self.session.env, backend=backend)
+            backend = evaluation_backend(config)
+            self._envs = make_vector_env(
+                config, count, seed=self.seed, env=self.session.env, backend=backend,
+                device=self.algorithm.context.device,
+            )  # fmt: skip
         return self._envs
 
     def record(self, path: Path) -> None:
@@ -146,7 +149,7 @@ def execute(
         stack.enter_context(
             torch_settings(device, threads=config.threads, deterministic=config.deterministic)
         )
-        envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env))
+        envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env, device=device))
         require_same_spaces(session.spec, envs.spec, config.env_id)
         settings = loop_settings(config, scratch=Path(config.output_dir))
         Trainer.families[algorithm.family].check(algorithm, envs, settings)

@@ -87,6 +87,24 @@ class StepResult:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorStep:
+    """One step of all envs as tensors, one row an env: a `StepResult` that the host has not looked at.
+
+    `final_obs` is what the step led to in every env: the true last observation where `ended`, and the same as
+    `obs` elsewhere. `returns` and `lengths` are those of the episodes up to and with this step.
+    """
+
+    obs: TensorObs
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    ended: Tensor
+    final_obs: TensorObs
+    returns: Tensor
+    lengths: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Experience to learn from, one row a sample."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import gymnasium
 import numpy as np
@@ -11,6 +12,9 @@ from gymnasium import spaces
 from rl_training.envs.backends import Env
 from rl_training.envs.spaces import ARRAY_SPACES, Space, mask_size
 from rl_training.types import ACTION_MASK
+
+if TYPE_CHECKING:
+    from rl_training.envs.batched.env import BatchedEnv
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Report:
         return [text.removeprefix("error: ") for text in self.findings if text.startswith("error: ")]
 
 
-def check_spaces(env: Env, report: Report) -> None:
+def check_spaces(env: Env | BatchedEnv, report: Report) -> None:
     """Whether both spaces are there and of a supported kind."""
     observation_space = getattr(env, "observation_space", None)
     action_space = getattr(env, "action_space", None)

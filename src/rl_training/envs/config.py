@@ -7,7 +7,7 @@ from typing import Literal
 
 from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, config
 
-BackendName = Literal["auto", "sync", "async", "native", "ale"]
+BackendName = Literal["auto", "sync", "async", "native", "ale", "batched"]
 
 
 @config
@@ -40,7 +40,7 @@ class EnvConfig:
 
     backend: BackendName = "auto"
     """sync: one process; async: a process an env; native: CartPole only; ale: Atari only, in threads, games
-    start anew after a resume; auto: sync."""
+    start anew after a resume; batched: classic control and your own, as tensors on `device`; auto: sync."""
     worker_timeout: PositiveFloat = 60.0
     """Seconds after which an async worker that does not answer is reported as hung."""
     max_worker_restarts: NonNegativeInt = 0

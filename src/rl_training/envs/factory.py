@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import gymnasium
 
@@ -17,11 +17,14 @@ from rl_training.envs.check_spaces import Report
 from rl_training.envs.config import BackendName, EnvConfig
 from rl_training.envs.native import NativeBackend
 from rl_training.envs.registered import find_spec, guarded, make_registered
-from rl_training.envs.vector import VectorEnv
+from rl_training.envs.vector import HostVectorEnv, VectorEnv
 from rl_training.envs.workers import AsyncBackend
 from rl_training.envs.wrappers import MaskInObservation, wrap
 from rl_training.errors import AxiomError, EnvError
 from rl_training.types import ACTION_MASK, Spec
+
+if TYPE_CHECKING:
+    import torch
 
 
 class EnvSettings(Protocol):
@@ -61,6 +64,9 @@ def findings(settings: EnvSettings, env: EnvSource | None = None) -> list[str]:
 
 def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     """Make one env, check it before anything is built on it, and say what it shows and takes."""
+    if settings.env.backend == "batched":
+        with _batched(settings, 2, None, env) as envs:
+            return envs.spec
     return _probe(settings, None, _source(1, env)).spec
 
 
@@ -69,8 +75,14 @@ def choose_backend(name: BackendName) -> BackendName:
     return "sync" if name == "auto" else name
 
 
-def evaluation_backend(name: BackendName) -> BackendName:
-    """Where evaluations are played: in one process, or in ALE's threads; the episodes are the same."""
+def evaluation_backend(settings: EnvSettings) -> BackendName:
+    """Where evaluations are played: in one process, or in ALE's threads; the episodes are the same.
+
+    Batched envs are evaluated in Gymnasium's envs of the same name, where there are such.
+    """
+    name = settings.env.backend
+    if name == "batched":
+        return "sync" if settings.env_id.rpartition(":")[2] in gymnasium.registry else "batched"
     return "ale" if name == "ale" else "sync"
 
 
@@ -82,10 +94,17 @@ def make_vector_env(
     env: EnvSource | None = None,
     backend: BackendName | None = None,
     render_mode: str | None = None,
+    device: torch.device | str = "cpu",
 ) -> VectorEnv:
-    """`num_envs` envs stepped as one. An env is checked first, so that errors come before step one."""
+    """`num_envs` envs stepped as one. An env is checked first, so that errors come before step one.
+
+    `device` is where batched envs live; others are on the host whatever it says.
+    """
     name = backend or cfg.env.backend
     name = choose_backend(name)
+    chosen = cfg.seed if seed is None else seed
+    if name == "batched":
+        return _batched(cfg, num_envs, render_mode, env, seed=chosen, device=device)
     source = _source(num_envs, env)
     seen = _probe(cfg, render_mode, source)
     spec, limit = seen.spec, seen.time_limit
@@ -109,9 +128,8 @@ def make_vector_env(
     elif name == "native":
         stepper, limit = _native(cfg, num_envs, render_mode, source), None  # it keeps the time limit itself
     else:
-        raise EnvError(f"unknown env backend {name!r}: use auto, sync, async, native or ale")
-    chosen = cfg.seed if seed is None else seed
-    vector = VectorEnv(stepper, spec, num_envs, seed=chosen, time_limit=limit, render_fps=seen.render_fps)
+        raise EnvError(f"unknown env backend {name!r}: use auto, sync, async, native, ale or batched")
+    vector = HostVectorEnv(stepper, spec, num_envs, seed=chosen, time_limit=limit, render_fps=seen.render_fps)
     if isinstance(source, gymnasium.Env):
         _in_use[source] = weakref.ref(vector)
     return vector
@@ -196,11 +214,7 @@ def _call(make: Callable[[], Env]) -> Env:
 
 def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSource | None) -> NativeBackend:
     options = cfg.env
-    plain, wrapping = EnvConfig(), ("frame_skip", "frame_stack", "pixels", "grayscale", "resize")
-    changed = [key for key in wrapping if getattr(options, key) != getattr(plain, key)]
-    if env is not None or changed:
-        what = "an env of your own" if env is not None else f"env.{changed[0]}"
-        raise EnvError(f"env.backend 'native' cannot be combined with {what}: use sync or async")
+    _require_unwrapped("native", options, env)
     spec = find_spec(cfg.env_id)
     if spec.vector_entry_point is None:
         raise EnvError(f"env {cfg.env_id} has no native vector version: use env.backend sync or async")
@@ -210,6 +224,33 @@ def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSo
     if render_mode is not None:
         kwargs["render_mode"] = render_mode
     return guarded(spec, kwargs, partial(NativeBackend, spec, num_envs, **kwargs))
+
+
+def _require_unwrapped(backend: str, options: EnvConfig, env: EnvSource | None) -> None:
+    """Refuse what only works on single envs where there are none."""
+    plain, wrapping = EnvConfig(), ("frame_skip", "frame_stack", "pixels", "grayscale", "resize", "atari")
+    changed = [key for key in wrapping if getattr(options, key) != getattr(plain, key)]
+    if env is not None or changed:
+        what = "an env of your own" if env is not None else f"env.{changed[0]}"
+        raise EnvError(f"env.backend {backend!r} cannot be combined with {what}: use sync or async")
+
+
+def _batched(
+    cfg: EnvSettings,
+    num_envs: int,
+    render_mode: str | None,
+    env: EnvSource | None,
+    *,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> VectorEnv:
+    from rl_training.envs.batched.make import make_batched_vector_env  # imports torch, unlike the others
+
+    _require_unwrapped("batched", cfg.env, env)
+    if render_mode is not None:
+        raise EnvError("env.backend 'batched' cannot render: use sync")
+    limit = cfg.env.max_episode_steps
+    return make_batched_vector_env(cfg.env_id, cfg.env_kwargs, num_envs, limit, seed=seed, device=device)
 
 
 def _ale(cfg: EnvSettings, num_envs: int, env: EnvSource | None) -> Backend:

@@ -51,7 +51,7 @@ def find_spec(env_id: str) -> EnvSpec:
     """The registry's entry; `module:Id-v0` imports the module first, `ALE/…` the Atari package."""
     module, _, name = env_id.rpartition(":")
     if module:
-        _import_module(module, env_id)
+        import_module(module, env_id)
     if name.startswith("ALE/"):
         _register_atari(env_id)
     try:
@@ -66,7 +66,8 @@ def find_spec(env_id: str) -> EnvSpec:
         raise _unknown(name) from error
 
 
-def _import_module(module: str, env_id: str) -> None:
+def import_module(module: str, env_id: str) -> None:
+    """Import what registers an env: the part of an id before a colon."""
     try:
         importlib.import_module(module)
     except Exception as error:
@@ -137,4 +138,4 @@ def _prepare_headless_rendering(render_mode: str) -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-__all__ = ["find_spec", "goal_envs", "guarded", "make_registered", "memory", "toy"]
+__all__ = ["find_spec", "goal_envs", "guarded", "import_module", "make_registered", "memory", "toy"]

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rl_training.envs import snapshot
 from rl_training.envs.backends import Backend
+from rl_training.envs.base import VectorEnv
 from rl_training.envs.goals import find_goal_task
 from rl_training.envs.native import NativeBackend
 from rl_training.envs.seeding import episode_seed
 from rl_training.envs.snapshot import ActionLog, Grade, RollingHash
 from rl_training.envs.spaces import take
-from rl_training.errors import EnvError
 from rl_training.types import Episode, GoalTask, Spec, StepResult
 
 if TYPE_CHECKING:
     from rl_training.types import Array, Obs
 
-__all__ = ["VectorEnv", "episode_seed"]
+__all__ = ["HostVectorEnv", "VectorEnv", "episode_seed"]
 
 _NO_STATE = "the ale backend can neither save nor replay its games; env.backend sync or async can"
 
 
-class VectorEnv:
-    """Steps `num_envs` copies of an env and starts a new, explicitly seeded episode wherever one ended.
-
-    Arrays it hands out are its own and change at the next call. Built by `make_vector_env`.
-    """
+class HostVectorEnv(VectorEnv):
+    """Envs of a backend, one reset at a time; limits, seeds and statistics are the same for all backends."""
 
     def __init__(
         self,
@@ -43,21 +39,14 @@ class VectorEnv:
         time_limit: int | None = None,
         render_fps: float = 30.0,
     ) -> None:
-        self.num_envs = num_envs
-        self.spec = spec
-        self.seed = seed
-        self.backend = backend.name
-        self.render_fps = render_fps
+        super().__init__(backend.name, spec, num_envs, seed=seed, render_fps=render_fps)
         self._backend = backend
         self._limit = time_limit
         self._free_steps = 0
-        self._closed = False
-        self._started = False
         self._episodes = np.full(num_envs, -1, dtype=np.int64)
         self._seeds = np.zeros(num_envs, dtype=np.int64)
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
-        self._action_shape = (num_envs, *(spec.action_space.shape or ()))
         remembered = snapshot.DIRECT_STEPS if backend.direct else None
         self._log = ActionLog(num_envs, spec.action_space, remembered)
         self._hash = RollingHash(backend.obs)
@@ -66,11 +55,6 @@ class VectorEnv:
     def episode_seeds(self) -> Array:
         """The seed each env's current episode started from."""
         return self._seeds.copy()
-
-    @property
-    def time_limit(self) -> int | None:
-        """Steps after which an episode is truncated here, if it is."""
-        return self._limit
 
     def observations(self) -> Obs:
         """What every env shows now: what the last `reset` or `step` gave as `obs`."""
@@ -93,11 +77,7 @@ class VectorEnv:
 
     def step(self, actions: Array) -> StepResult:
         """Take one action in every env; envs whose episode ended already show their next one."""
-        if actions.shape != self._action_shape:
-            raise EnvError(f"actions have shape {actions.shape}, {self._action_shape} is needed")
-        if self._closed or not self._started:
-            self._check_open()
-            raise EnvError("step() was called before reset()")
+        self._check_step(actions.shape)
         backend = self._backend
         backend.step(actions)
         if backend.replays:
@@ -252,25 +232,8 @@ class VectorEnv:
         self._log.restore(np.asarray(state["actions"]))
         return failed
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise EnvError("the vector env is closed")
-
     def close(self) -> None:
         """Close the envs and end their processes; may be called twice."""
         if not self._closed:
-            self._closed = True
+            super().close()
             self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -89,7 +89,7 @@ def test_termination_wins_over_truncation() -> None:
         assert ends >= 2
 
 
-@pytest.mark.parametrize("backend", ["sync", "async", "native"])
+@pytest.mark.parametrize("backend", ["sync", "async", "native", "batched"])
 def test_cartpole_is_truncated_at_its_registered_limit(backend: str) -> None:
     with make_vector_env(Settings(), 2, backend=backend) as envs:
         obs = np.array(envs.reset())
@@ -107,7 +107,7 @@ def test_cartpole_is_truncated_at_its_registered_limit(backend: str) -> None:
         assert not np.allclose(result.final_obs, result.obs)
 
 
-@pytest.mark.parametrize("backend", ["sync", "async", "native"])
+@pytest.mark.parametrize("backend", ["sync", "async", "native", "batched"])
 def test_configured_limit_replaces_the_registered_one(backend: str) -> None:
     with make_vector_env(Settings(env=EnvConfig(max_episode_steps=3)), 2, backend=backend) as envs:
         envs.reset()
@@ -151,8 +151,9 @@ def test_backends_agree_with_sync(backend: str) -> None:
         assert ends > 10
 
 
-def test_native_never_stores_its_own_reset_step() -> None:
-    with make_vector_env(Settings(), 8, backend="native") as envs:
+@pytest.mark.parametrize("backend", ["native", "batched"])
+def test_no_reset_is_stored_as_a_step(backend: str) -> None:
+    with make_vector_env(Settings(), 8, backend=backend) as envs:
         envs.reset()
         lengths = np.zeros(8)
         for actions in random_actions(envs, 300):
@@ -164,10 +165,11 @@ def test_native_never_stores_its_own_reset_step() -> None:
             lengths[result.ended] = 0
 
 
-def test_native_state_is_restored_exactly() -> None:
+@pytest.mark.parametrize("backend", ["native", "batched"])
+def test_state_that_is_saved_whole_is_restored_exactly(backend: str) -> None:
     with (
-        make_vector_env(Settings(), 3, backend="native") as one,
-        make_vector_env(Settings(), 3, backend="native") as two,
+        make_vector_env(Settings(), 3, backend=backend) as one,
+        make_vector_env(Settings(), 3, backend=backend) as two,
     ):
         one.reset()
         for actions in random_actions(one, 60):
@@ -295,8 +297,9 @@ def test_an_env_may_keep_the_action_it_got() -> None:
         assert float(envs.step(actions).obs[0, 0]) == 1.0  # type: ignore[call-overload, index]
 
 
-def test_misuse_is_explained() -> None:
-    envs = make_vector_env(Settings(), 2)
+@pytest.mark.parametrize("backend", ["sync", "batched"])
+def test_misuse_is_explained(backend: str) -> None:
+    envs = make_vector_env(Settings(), 2, backend=backend)
     with pytest.raises(EnvError, match="before reset"):
         envs.step(np.zeros(2, dtype=np.int64))
     envs.reset()

@@ -1,0 +1,104 @@
+"""What an env on tensors is: its rules for many copies at once. And which ids have one."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from rl_training.envs.registered import import_module
+from rl_training.errors import EnvError, nearest
+
+if TYPE_CHECKING:
+    from rl_training.types import TensorObs
+
+State: TypeAlias = dict[str, Tensor]
+"""All that an env remembers, by name: tensors with one row a copy."""
+
+
+class BatchedEnv(ABC):
+    """The rules of an env as functions from tensors to tensors, one row a copy, every row by itself.
+
+    Methods must not change what they are given, must not read values (no `.item()`, no `if` on a tensor) and
+    must keep shapes and dtypes: then a whole iteration of training can be captured as one CUDA graph.
+    Episodes, resets, time limits and statistics are not their business.
+    """
+
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    render_fps: ClassVar[float] = 30.0
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    @abstractmethod
+    def start(self, seeds: Tensor) -> State:
+        """The first state of an episode for each seed (`int64`), and nothing but the seed may decide it."""
+
+    @abstractmethod
+    def step(self, state: State, actions: Tensor) -> tuple[State, Tensor, Tensor]:
+        """The next state, the reward and whether that state is terminal, for an action a row."""
+
+    @abstractmethod
+    def observe(self, state: State) -> TensorObs:
+        """What the policy sees of a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An env that can be named, and after how many steps its episodes are truncated."""
+
+    id: str
+    make: type[BatchedEnv]
+    max_episode_steps: int | None
+
+
+_REGISTERED: dict[str, Registered] = {}
+EnvT = TypeVar("EnvT", bound=type[BatchedEnv])
+
+
+def register_batched_env(env_id: str, *, max_episode_steps: int | None = None) -> Callable[[EnvT], EnvT]:
+    """Make a class available as `env_id` with `env.backend: batched`; it is made with `env_kwargs`."""
+
+    def register(make: EnvT) -> EnvT:
+        known = _REGISTERED.get(env_id)
+        if known is not None and known.make.__qualname__ != make.__qualname__:
+            raise EnvError(f"two batched envs are called {env_id!r}: give one another id")
+        _REGISTERED[env_id] = Registered(env_id, make, max_episode_steps)
+        return make
+
+    return register
+
+
+def find_batched(env_id: str) -> Registered:
+    """The env of that id; `module:Id-v0` imports the module first. The error names those there are."""
+    importlib.import_module("rl_training.envs.batched.classic")
+    module, _, name = env_id.rpartition(":")
+    if module:
+        import_module(module, env_id)
+    if name not in _REGISTERED:
+        near = nearest(name, _REGISTERED)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        raise EnvError(
+            f"env {name} has no batched version{hint}; those that do: {', '.join(sorted(_REGISTERED))}. "
+            "Use env.backend sync or async, or register one of your own with register_batched_env."
+        )
+    return _REGISTERED[name]
+
+
+def make_batched(entry: Registered, env_kwargs: Mapping[str, Any], device: torch.device) -> BatchedEnv:
+    """The env, made with arguments that have been looked at."""
+    accepted = [name for name in inspect.signature(entry.make).parameters if name != "device"]
+    for key in env_kwargs:
+        if key not in accepted:
+            near = nearest(key, accepted)
+            advice = f"did you mean {near!r}?" if near else f"it takes: {', '.join(accepted) or 'nothing'}"
+            raise EnvError(f"env_kwargs.{key}: the batched {entry.id} takes no such argument; {advice}")
+    return entry.make(device, **env_kwargs)

@@ -1,0 +1,303 @@
+"""Envs as tensors: Gymnasium's physics, episodes that follow from their seeds, and no look at any value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from envs_helpers import Settings, random_actions, through_storage
+from torch import Tensor
+
+from rl_training.envs import EnvConfig, evaluation_backend, make_vector_env, probe
+from rl_training.envs.batched import BatchedEnv, BatchedVectorEnv, State, Uniform, fork, register_batched_env
+from rl_training.envs.batched.env import find_batched, make_batched
+from rl_training.envs.batched.make import make_batched_vector_env
+from rl_training.envs.batched.random import env_keys, mix
+from rl_training.errors import EnvError
+
+CLASSIC = ["Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"]
+CPU = torch.device("cpu")
+
+
+def batched(env_id: str, num_envs: int, **kwargs: Any) -> BatchedVectorEnv:
+    return make_batched_vector_env(env_id, kwargs, num_envs, seed=7, device="cpu")
+
+
+def swing(obs: Any, space: gymnasium.Space[Any]) -> Any:
+    """Push where things move already: it gets a car out of its valley and a chain of links up."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.array([np.sign(obs[-1])], np.float32)
+    return int(obs[-1] > 0) * (int(space.n) - 1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [*((env_id, {}) for env_id in CLASSIC), ("CartPole-v1", {"sutton_barto_reward": True}),
+     ("Pendulum-v1", {"g": 9.81}), ("MountainCarContinuous-v0", {"goal_velocity": 0.02})],
+)  # fmt: skip
+def test_the_physics_are_gymnasiums(env_id: str, kwargs: dict[str, Any]) -> None:
+    """Long walks of two envs, one at random and one that gets somewhere; episodes start from its states."""
+    steps = 300 if kwargs else 1_200
+    rng = np.random.default_rng(0)
+    twins = [gymnasium.make(env_id, **kwargs).unwrapped for _ in range(2)]
+    with batched(env_id, 2, **kwargs) as envs:
+        assert envs.spec.observation_space == twins[0].observation_space
+        assert envs.spec.action_space == twins[0].action_space
+        assert envs.time_limit == gymnasium.spec(env_id).max_episode_steps
+        obs, ages, ends = envs.reset(), [0, 0], {"terminated": 0, "truncated": 0}
+        for twin in twins:
+            twin.reset(seed=0)
+        for _ in range(steps):
+            for i in range(2):
+                if ages[i] == 0:
+                    twins[i].reset(seed=0)
+                    twins[i].state = envs.state_dict()["batched"]["physics"][i]  # type: ignore[attr-defined]
+            actions = random_actions(envs, rng)
+            actions[1] = swing(obs[1], envs.spec.action_space)  # type: ignore[index]
+            result = envs.step(actions)
+            obs = np.array(result.obs)
+            reached = obs.copy()
+            if result.final_obs is not None:
+                reached[result.ended] = result.final_obs
+            for i, twin in enumerate(twins):
+                expected, reward, terminated, _, _ = twin.step(actions[i])
+                ages[i] += 1
+                truncated = ages[i] == envs.time_limit and not terminated
+                np.testing.assert_allclose(reached[i], expected, rtol=0, atol=1e-5)
+                assert result.rewards[i] == pytest.approx(reward, abs=1e-5)
+                assert (result.terminated[i], result.truncated[i]) == (terminated, truncated)
+                assert (i in result.ended) == (terminated or truncated)
+                if terminated or truncated:
+                    ages[i] = 0
+                    ends["terminated" if terminated else "truncated"] += 1
+    if not kwargs:
+        assert (ends["terminated"] > 0) == (env_id != "Pendulum-v1")
+        assert (ends["truncated"] > 0) == (env_id != "CartPole-v1")
+
+
+def test_numbers_that_follow_from_seeds_look_random() -> None:
+    draws = Uniform([-1.0, 0.0, 5.0], [1.0, 1.0, 5.0], CPU)
+    keys = env_keys(3, 64, CPU)
+    rows = draws((keys[:, None] + torch.arange(500)).flatten())  # 500 episodes of 64 envs
+    assert rows.dtype == torch.float64
+    assert rows[:, 2].tolist() == [5.0] * len(rows)
+    assert (rows[:, :2].amin(0) >= torch.tensor([-1.0, 0.0])).all()
+    assert (rows[:, :2].amax(0) < 1.0).all()
+    first, second = (rows[:, 0] + 1) / 2, rows[:, 1]
+    for values in (first, second):
+        counts = torch.histc(values, 20, 0.0, 1.0)
+        assert float(((counts - 1600) ** 2 / 1600).sum()) < 43.8  # χ² with 19 degrees, one in a thousand
+    table = first.view(64, 500)
+    pairs = [(first, second), (table[:, 1:].flatten(), table[:, :-1].flatten()), (table[1:], table[:-1])]
+    for a, b in pairs:  # across numbers, episodes and envs
+        assert abs(float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])) < 0.02
+    assert len(rows[:, 0].unique()) == len(rows)
+
+
+def test_seeds_depend_on_nothing_but_their_address() -> None:
+    assert env_keys(5, 3, CPU).tolist() == env_keys(5, 9, CPU)[:3].tolist()
+    assert not set(env_keys(5, 100, CPU).tolist()) & set(env_keys(6, 100, CPU).tolist())
+    assert env_keys(2**63 - 1, 2, CPU).max() < 2**62
+    seeds = torch.tensor([1, 2, 2])
+    forks = fork(seeds, torch.tensor([0, 0, 1]))
+    assert len(set(forks.tolist())) == 3
+    assert forks[0] == fork(seeds, 0)[0] == mix(seeds[:1] + (0xD1342543DE82EF95 - 2**64))[0]
+    assert (forks >= 0).all()
+
+
+def test_any_episode_can_be_played_again_from_its_seed() -> None:
+    with batched("CartPole-v1", 3) as envs:
+        first = np.array(envs.reset())
+        plays: dict[int, tuple[Any, list[int]]] = {i: (first[i], []) for i in range(3)}
+        seeds = envs.episode_seeds.tolist()
+        rng, seen = np.random.default_rng(1), 0
+        for _ in range(120):
+            actions = random_actions(envs, rng)
+            result = envs.step(actions)
+            for i in range(3):
+                plays[i][1].append(int(actions[i]))
+            for row, episode in enumerate(result.episodes):
+                i = episode.env_index
+                start, played = plays[i]
+                assert episode.seed == seeds[i]
+                env = make_batched(find_batched("CartPole-v1"), {}, CPU)
+                state = env.start(torch.tensor([episode.seed]))
+                assert env.observe(state)[0].tolist() == start.tolist()  # type: ignore[index]
+                for action in played:
+                    state, _, terminated = env.step(state, torch.tensor([action]))
+                assert bool(terminated)
+                assert len(played) == episode.length == episode.total_reward
+                assert env.observe(state)[0].tolist() == result.final_obs[row].tolist()  # type: ignore[index]
+                assert episode.episode == seen // 3 or len(result.episodes) < 3
+                plays[i] = (np.array(result.obs)[i], [])
+                seeds[i] = int(envs.episode_seeds[i])
+                assert seeds[i] == episode.seed + 1
+            seen += len(result.episodes)
+        assert seen > 10
+
+
+@pytest.mark.parametrize("env_id", CLASSIC)
+def test_a_step_reads_no_value(env_id: str) -> None:
+    """Tensors without contents: whatever had to look at one, or to shape itself by one, would raise."""
+    env = make_batched(find_batched(env_id), {}, torch.device("meta"))
+    envs = BatchedVectorEnv(env, 5, seed=0, time_limit=10)
+    envs.reset_tensors()
+    shape = envs.spec.action_space.shape or ()
+    actions = torch.zeros((5, *shape), dtype=torch.float32 if shape else torch.int64, device="meta")
+    state = dict(envs._state)
+    result = envs.step_tensors(actions)
+    assert isinstance(result.obs, Tensor)
+    assert result.obs.shape == (5, *envs.spec.observation_space.shape)  # type: ignore[misc]
+    assert result.rewards.shape == result.ended.shape == result.lengths.shape == (5,)
+    assert all(envs._state[key] is rows for key, rows in state.items())  # what goes on is written in place
+
+
+@pytest.mark.parametrize("env_id", CLASSIC)
+def test_going_on_equals_never_having_stopped(env_id: str) -> None:
+    def walk(envs: BatchedVectorEnv, steps: int, seed: int) -> list[Any]:
+        rng, trace = np.random.default_rng(seed), []
+        for _ in range(steps):
+            r = envs.step(random_actions(envs, rng))
+            arrays = [r.obs, r.rewards, r.terminated, r.truncated, r.ended, r.final_obs]
+            trace.append(([None if a is None else np.array(a).tobytes() for a in arrays], r.episodes))
+        return trace
+
+    limit = 30
+    with make_batched_vector_env(env_id, {}, 3, limit, seed=1, device="cpu") as one:
+        one.reset()
+        walk(one, 50, seed=2)
+        saved = through_storage(one.state_dict())
+        assert one.resume_grade[0] == "exact"
+        expected = walk(one, 80, seed=3)
+    with make_batched_vector_env(env_id, {}, 3, limit, seed=99, device="cpu") as two:
+        assert two.load_state_dict(saved) == ("exact", "every env is where it was")
+        np.testing.assert_array_equal(two.episode_seeds, saved["seeds"])
+        assert walk(two, 80, seed=3) == expected
+
+
+def test_what_does_not_fit_begins_new_episodes_and_says_why() -> None:
+    with batched("CartPole-v1", 2) as envs:
+        envs.reset()
+        saved = envs.state_dict()
+        with batched("CartPole-v1", 3) as more:
+            assert more.load_state_dict(saved) == ("episode", "saved with 2 envs, restored with 3")
+            assert (more.state_dict()["episodes"] == 1).all()
+        with batched("Pendulum-v1", 2) as other:
+            grade, reason = other.load_state_dict(saved)
+            assert (grade, reason) == ("episode", "the saved state of the batched envs is of another kind")
+        with make_vector_env(Settings(), 2) as sync:
+            assert "saved by the batched backend" in sync.load_state_dict(saved)[1]
+            sync.reset()
+            assert "saved by the sync backend" in envs.load_state_dict(sync.state_dict())[1]
+
+
+class Walk(BatchedEnv):
+    """Keeps what its seed said, shows it beside its place, and hands its own state out as it is."""
+
+    def __init__(self, device: torch.device, *, flaw: str = "") -> None:
+        super().__init__(device)
+        self.flaw = flaw
+        self.observation_space = gymnasium.spaces.Dict(
+            {"place": gymnasium.spaces.Box(-9.0, 9.0, (1,), np.float32),
+             "goal": gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)}
+        )  # fmt: skip
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self._goal = Uniform([0.0], [1.0], device)
+
+    def start(self, seeds: Tensor) -> State:
+        if self.flaw == "unseeded":
+            return {"place": torch.rand(len(seeds), 1), "goal": self._goal(seeds).float()}
+        if self.flaw == "one row":
+            return {"place": torch.zeros(1), "goal": self._goal(seeds).float()}
+        return {"place": torch.zeros(len(seeds), 1, device=self.device), "goal": self._goal(seeds).float()}
+
+    def step(self, state: State, actions: Tensor) -> tuple[State, Tensor, Tensor]:
+        place = state["place"] + (actions * 2 - 1).unsqueeze(1)
+        if self.flaw == "in place":
+            state["place"].copy_(place)
+        if self.flaw == "integers":
+            place = place.long()
+        done = place.squeeze(1) >= 3
+        rewards = actions if self.flaw == "whole rewards" else state["goal"].squeeze(1)
+        flags = done.float() if self.flaw == "float flags" else done
+        return {"place": place, "goal": state["goal"]}, rewards, flags
+
+    def observe(self, state: State) -> Any:
+        if self.flaw == "no goal":
+            return {"place": state["place"]}
+        if self.flaw == "doubles":
+            return {"place": state["place"].double(), "goal": state["goal"]}
+        if self.flaw == "raises":
+            raise RuntimeError("on purpose")
+        return dict(state)
+
+
+register_batched_env("test/Walk-v0", max_episode_steps=5)(Walk)
+
+
+def test_an_env_may_hand_out_its_own_tensors() -> None:
+    """Rewards and last observations are of the episode that ended, though the step resets its state too."""
+    with batched("test/Walk-v0", 2) as envs:
+        obs: Any = envs.reset()
+        goals = obs["goal"][:, 0].copy()
+        for _ in range(3):
+            result: Any = envs.step(np.array([1, 0]))
+        assert result.ended.tolist() == [0]
+        assert result.rewards.tolist() == goals.tolist()
+        assert result.final_obs["goal"][0, 0] == goals[0]
+        assert result.final_obs["place"].tolist() == [[3.0]]
+        assert result.obs["place"].tolist() == [[0.0], [-3.0]]
+        assert result.obs["goal"][0, 0] != goals[0]
+        assert result.obs["goal"][1, 0] == goals[1]
+        assert result.episodes[0].total_reward == pytest.approx(3 * goals[0])
+
+
+@pytest.mark.parametrize(
+    ("flaw", "message"),
+    [
+        ("unseeded", r"start\(\) gives another state\['place'\] for the same seed"),
+        ("one row", r"state\['place'\] of shape \(1,\) for 3 copies"),
+        ("in place", r"step\(\) changes the state\['place'\] it is given"),
+        ("integers", r"step\(\) gives a state of .*int64 \(3, 1\).* start\(\) one of .*float32 \(3, 1\)"),
+        ("whole rewards", r"rewards of int64 \(3,\): floats"),
+        ("float flags", r"terminated of float32 \(3,\): booleans"),
+        ("no goal", r"observe\(\) gives \['place'\], the observation space has \['goal', 'place'\]"),
+        (
+            "doubles",
+            r"observe\(\)\['place'\] gives float64 \(3, 1\), .* needs float32 of shape \(3, 1\)",
+        ),
+        ("raises", r"playing a step raised RuntimeError: on purpose \(.*test_batched_envs.py"),
+    ],
+)
+def test_what_is_wrong_with_an_env_is_said_before_the_first_step(flaw: str, message: str) -> None:
+    with pytest.raises(EnvError, match=rf"(?s)test/Walk-v0 cannot be trained on:.*{message}"):
+        batched("test/Walk-v0", 4, flaw=flaw)
+
+
+def test_configuration_errors_name_what_there_is() -> None:
+    config = EnvConfig(backend="batched")
+    with pytest.raises(
+        EnvError, match=r"LunarLander-v3 has no batched version.*Acrobot-v1, CartPole-v0, Cart"
+    ):
+        make_vector_env(Settings("LunarLander-v3", env=config), 2)
+    with pytest.raises(EnvError, match=r"CartPol-v1 has no batched version \(did you mean 'CartPole-v1'\?\)"):
+        probe(Settings("CartPol-v1", env=config))
+    with pytest.raises(EnvError, match=r"env_kwargs.gravity: the batched Pendulum-v1 takes no .*it takes: g"):
+        make_vector_env(Settings("Pendulum-v1", {"gravity": 1.0}, env=config), 2)
+    with pytest.raises(EnvError, match=r"'batched' cannot be combined with env.frame_stack"):
+        make_vector_env(Settings(env=EnvConfig(backend="batched", frame_stack=2)), 2)
+    with pytest.raises(EnvError, match=r"'batched' cannot be combined with an env of your own"):
+        make_vector_env(Settings(env=config), 2, env=lambda: gymnasium.make("CartPole-v1"))
+    with pytest.raises(EnvError, match="'batched' cannot render"):
+        make_vector_env(Settings(env=config), 2, render_mode="rgb_array")
+    with pytest.raises(EnvError, match="two batched envs are called 'CartPole-v1'"):
+        register_batched_env("CartPole-v1")(Walk)
+
+
+def test_evaluations_are_played_in_gymnasium_where_it_has_the_env() -> None:
+    assert evaluation_backend(Settings(env=EnvConfig(backend="batched"))) == "sync"
+    assert evaluation_backend(Settings("test/Walk-v0", env=EnvConfig(backend="batched"))) == "batched"
+    assert evaluation_backend(Settings(env=EnvConfig(backend="native"))) == "sync"
