@@ -60,8 +60,8 @@ def test_statistics_are_raw_games_whatever_the_learner_sees(tmp_path: Path) -> N
 
     class Watch(rl_training.Callback):
         def on_collect(self, trainer: Any) -> None:
-            seen["rewards"].append(trainer.buffer.host("rewards").copy())
-            seen["terminated"] += float(trainer.buffer.host("dones").sum())
+            seen["rewards"].append(trainer.buffer.steps("rewards").copy())
+            seen["terminated"] += float(trainer.buffer.steps("dones").sum())
             seen["episodes"] = trainer.collector.statistics.count
             seen["returns"] = list(trainer.collector.statistics.returns)
 

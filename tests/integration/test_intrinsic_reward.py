@@ -79,7 +79,7 @@ def test_each_step_is_paid_for_where_it_led(tmp_path: Path) -> None:
     class Look(rl_training.Callback):
         def on_collect(self, trainer: Any) -> None:
             if trainer.iteration == 0:
-                seen["extrinsic"] = trainer.buffer.host("rewards").copy()
+                seen["extrinsic"] = trainer.buffer.steps("rewards").copy()
                 original = trainer.intrinsic.scale.apply
                 trainer.intrinsic.scale.apply = lambda bonus, dones: seen.update(
                     raw=bonus.copy(), scaled=(original(bonus, dones), bonus.copy())[1]
@@ -92,7 +92,7 @@ def test_each_step_is_paid_for_where_it_led(tmp_path: Path) -> None:
                 seen["rewards"] = trainer.buffer.rewards.numpy().copy()
                 seen["obs"] = trainer.buffer.obs.clone()
                 seen["dones"] = trainer.buffer.dones.numpy().copy()
-                seen["endings"] = list(trainer.collector.endings)
+                seen["endings"] = list(trainer.collector.stepping.endings)
                 seen["networks"] = trainer.intrinsic.rnd.networks
 
     coef = 0.5

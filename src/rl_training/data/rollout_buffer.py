@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Rows: TypeAlias = Array | Tensor
     Shape: TypeAlias = tuple[int, ...]
 
+STEPS = ("rewards", "dones", "truncated")
 SCALARS = ("logprobs", "rewards", "dones", "truncated", "values", "final_values", "advantages", "returns")
 
 
@@ -28,7 +29,8 @@ class RolloutBuffer:
     Transition `t` starts from `obs[t]`, and `dones[t]` says that it ended its episode. It ended by
     termination unless `truncated[t]` is set; then `final_values[t]` is the value of the episode's true last
     observation. `final_values` are NaN until set, so that a forgotten bootstrap cannot pass for a number.
-    Fill the tensors yourself, or step by step with `add`.
+    Fill the tensors yourself, or step by step with `add`. With `tensor_steps`, what is added are tensors on
+    `device`; none of it passes through the host, and a step that is done has ended its episode.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class RolloutBuffer:
         action_dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         sequence_length: int | None = None,
+        tensor_steps: bool = False,
     ) -> None:
         self.num_steps, self.num_envs, self.device = num_steps, num_envs, torch.device(device)
         self.sequence_length = num_steps if sequence_length is None else sequence_length
@@ -69,19 +72,23 @@ class RolloutBuffer:
         self.initial_state: PolicyState | None = None
         """The recurrent state `[num_envs, …]` before the first step of the rollout."""
         self._later_states: list[PolicyState] = []  # and before the first step of every further sequence
-        self.carried = torch.zeros((num_steps, num_envs), dtype=torch.bool)
-        """On the host: where a transition is done for the learner, but its episode goes on."""
+        self.tensor_steps = tensor_steps
+        self.carried = torch.zeros(
+            (num_steps, num_envs), dtype=torch.bool, device=self.device if tensor_steps else "cpu"
+        )
+        """With the steps: where a transition is done for the learner, but its episode goes on."""
         self.position = 0
         """Steps added since the last reset."""
 
         # Rows written every step. On the CPU they are NumPy views of the tensors, cheaper to assign to.
-        # Rewards and flags come from the host: elsewhere they are staged there and sent once a rollout.
-        self._obs_rows = _rows(self.obs)
-        self._rows = {name: _rows(getattr(self, name)) for name in ("actions", "logprobs", "values")}
-        self._staged: dict[str, Array] = {
-            name: getattr(self, name).numpy() if self.on_host else np.zeros((num_steps, num_envs), np.float32)
-            for name in ("rewards", "dones", "truncated")
+        # Rewards and flags that come from the host to a device are staged and sent once a rollout.
+        self._staged = not (self.on_host or tensor_steps)
+        self._obs_rows = self._writable(self.obs)
+        self._rows: dict[str, Any] = {
+            name: self._writable(getattr(self, name)) for name in ("actions", "logprobs", "values", *STEPS)
         }
+        if self._staged:
+            self._rows |= {name: np.zeros((num_steps, num_envs), np.float32) for name in STEPS}
         self._published = 0
 
     @property
@@ -141,24 +148,30 @@ class RolloutBuffer:
         if obs is not None:
             self._write_obs(obs)
         t = self.position
-        _write(self._rows["actions"], t, actions)
-        _write(self._rows["logprobs"], t, logprobs)
-        _write(self._rows["values"], t, values)
-        terminated, truncated = _host_array(terminated), _host_array(truncated)
-        self._staged["rewards"][t] = _host_array(rewards)
-        np.logical_or(terminated, truncated, out=self._staged["dones"][t])
-        np.greater(truncated, terminated, out=self._staged["truncated"][t])
-        carried = self.carried.numpy()
-        if ended is None:
-            carried[t] = False
-        else:
-            carried[t] = self._staged["dones"][t]
-            carried[t, ended] = False
+        rows = self._rows
+        _write(rows["actions"], t, actions)
+        _write(rows["logprobs"], t, logprobs)
+        _write(rows["rewards"], t, rewards)
+        _write(rows["values"], t, values)
+        maths: Any = torch  # which calls these two as NumPy does
+        if not isinstance(rows["dones"], Tensor):
+            maths, terminated, truncated = np, _host_array(terminated), _host_array(truncated)
+        maths.logical_or(terminated, truncated, out=rows["dones"][t])
+        maths.greater(truncated, terminated, out=rows["truncated"][t])
+        if not self.tensor_steps:
+            carried = self.carried.numpy()
+            if ended is None:
+                carried[t] = False
+            else:
+                carried[t] = rows["dones"][t]
+                carried[t, ended] = False
         self.position = t + 1
 
-    def host(self, name: str) -> Array:
-        """`rewards`, `dones` or `truncated` as `add` fills it; changes made before the advantages count."""
-        return self._staged[name]
+    def steps(self, name: str) -> Rows:
+        """`rewards`, `dones` or `truncated` where `add` puts it: arrays, or with `tensor_steps` on a device
+        the tensors. Changes made before the advantages are computed count."""
+        rows: Rows = self._rows[name]
+        return rows
 
     def set_final_values(self, steps: Rows, envs: Rows, values: Rows) -> None:
         """Set the values of the last observations of the episodes truncated at `(steps, envs)`."""
@@ -239,8 +252,9 @@ class RolloutBuffer:
                 )
         for name, tensor in self._named_tensors().items():
             tensor.copy_(state[name])
-        for name, staged in self._staged.items():
-            staged[...] = state[name].numpy(force=True)
+        if self._staged:
+            for name in STEPS:
+                self._rows[name][...] = state[name].numpy(force=True)
         self.initial_state = self._saved_state(state, "initial_state.")
         later = (self._saved_state(state, f"state_{i}.") for i in range(1, self.num_steps))
         self._later_states = [saved for saved in later if saved is not None]
@@ -274,10 +288,14 @@ class RolloutBuffer:
     def _publish(self) -> None:
         """Send the rewards and flags that `add` staged on the host to the device, each step once."""
         new = slice(self._published, self.position)
-        if not self.on_host and new.start < new.stop:
-            for name, staged in self._staged.items():
-                getattr(self, name)[new] = torch.from_numpy(staged[new]).to(self.device)
+        if self._staged and new.start < new.stop:
+            for name in STEPS:
+                getattr(self, name)[new] = torch.from_numpy(self._rows[name][new]).to(self.device)
         self._published = self.position
+
+    def _writable(self, tensors: TensorObs) -> Any:
+        """What a step is written into: views in NumPy in main memory, the tensors themselves elsewhere."""
+        return _map(lambda x: x.numpy(), tensors) if self.on_host else tensors
 
     def _permutation(self, length: int, generator: torch.Generator) -> Tensor:
         return torch.randperm(length, generator=generator, device=generator.device).to(self.device)
@@ -334,11 +352,6 @@ def _map(function: Callable[[Tensor], Any], obs: TensorObs) -> Any:
 def _copy_state(state: PolicyState) -> PolicyState:
     with torch.inference_mode(False):  # a copy that training may use, though collection made the original
         return {key: value.detach().clone() for key, value in state.items()}
-
-
-def _rows(tensors: TensorObs) -> Any:
-    """What a step is written into: views in NumPy on the CPU, the tensors themselves elsewhere."""
-    return _map(lambda x: x.numpy() if x.device.type == "cpu" else x, tensors)
 
 
 def _write(rows: Rows, t: int, value: Rows) -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _CONVERTED = {np.dtype(np.float64): np.float32, np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64}
 
 
-def to_tensor(obs: Obs, device: torch.device | str = "cpu") -> TensorObs:
-    """The observation as tensors on `device`, in memory of their own.
+def to_tensor(obs: Obs | TensorObs, device: torch.device | str = "cpu") -> TensorObs:
+    """The observation as tensors on `device`, in memory of torch's own; tensors that are there stay theirs.
 
     A matrix product may round differently where its input is aligned differently. NumPy's and shared memory
     begin wherever there is room, torch's own at multiples of 64 bytes: so a run is the same in any process.
@@ -28,7 +28,9 @@ def to_tensor(obs: Obs, device: torch.device | str = "cpu") -> TensorObs:
     return _tensor(obs, device)
 
 
-def _tensor(array: Array, device: torch.device | str) -> Tensor:
+def _tensor(array: Array | Tensor, device: torch.device | str) -> Tensor:
+    if isinstance(array, Tensor):
+        return array.to(device)
     wanted = _CONVERTED.get(array.dtype)
     if wanted is not None:
         array = array.astype(wanted)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -20,7 +19,11 @@ from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
+from rl_training.runtime.statistics import EpisodeStatistics
+from rl_training.runtime.stepping import ended_mask, make_stepping
 from rl_training.types import Array, Episode, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
+
+__all__ = ["Collector", "EpisodeStatistics", "OffPolicyPolicy", "Policy"]
 
 
 class Policy(Protocol):
@@ -47,71 +50,6 @@ class OffPolicyPolicy(Policy, Protocol):
     def random_actions(self, obs: TensorObs, generator: torch.Generator) -> Tensor: ...
 
 
-class Truncation(NamedTuple):
-    """Episodes that a time limit cut off at one step, and what their last observations were."""
-
-    step: int
-    envs: Array
-    final_obs: Obs
-    state: PolicyState | None
-
-
-class Ending(NamedTuple):
-    """Episodes that ended at one step, however they did, and what their last observations were."""
-
-    step: int
-    envs: Array
-    final_obs: Obs
-
-
-class EpisodeStatistics:
-    """Returns, lengths and successes of the last hundred finished episodes, and how many there were."""
-
-    def __init__(self, window: int = 100) -> None:
-        self.returns: deque[float] = deque(maxlen=window)
-        self.lengths: deque[int] = deque(maxlen=window)
-        self.successes: deque[bool] = deque(maxlen=window)
-        self.count = 0
-
-    def add(self, episodes: tuple[Episode, ...]) -> None:
-        """Book finished episodes."""
-        for episode in episodes:
-            self.returns.append(episode.total_reward)
-            self.lengths.append(episode.length)
-            if episode.success is not None:
-                self.successes.append(episode.success)
-        self.count += len(episodes)
-
-    def metrics(self) -> dict[str, float]:
-        """Means over the window; nothing before the first episode has ended."""
-        metrics = {"rollout/episodes": float(self.count)}
-        if self.returns:
-            metrics["rollout/return_mean"] = float(np.mean(self.returns))
-            metrics["rollout/length_mean"] = float(np.mean(self.lengths))
-        if self.successes:
-            metrics["rollout/success_rate"] = float(np.mean(self.successes))
-        return metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        """The window and the count."""
-        return {
-            "returns": list(self.returns),
-            "lengths": list(self.lengths),
-            "successes": list(self.successes),
-            "count": self.count,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` gave."""
-        self.returns.clear()
-        self.returns.extend(state["returns"])
-        self.lengths.clear()
-        self.lengths.extend(state["lengths"])
-        self.successes.clear()
-        self.successes.extend(state.get("successes", ()))  # older checkpoints have none
-        self.count = state["count"]
-
-
 class Collector:
     """Steps the envs with a policy and keeps what belongs to the stream of experience."""
 
@@ -123,20 +61,23 @@ class Collector:
         generator: torch.Generator,
         device: torch.device,
         profiler: Profiler,
+        *,
+        tensors: bool = False,
     ) -> None:
         self.envs, self.policy, self.rewards = envs, policy, rewards
         self.generator, self.device, self.profiler = generator, device, profiler
         self.statistics = EpisodeStatistics()
+        self.stepping = make_stepping(envs, policy, device, self.statistics, tensors=tensors)
         self.state = policy.initial_state(envs.num_envs)
-        self.obs: Obs = {}
+        self.obs: Any = {}
+        """What every env shows now: arrays, or tensors where `stepping` has them."""
         self.started = False
-        self.endings: list[Ending] | None = None
-        """The last rollout's ends of episodes, if somebody has asked for them by putting a list here."""
+        self._env_seconds = 0.0
 
     def start(self) -> None:
         """Begin the first episode of every env, unless a restored run is already inside one."""
         if not self.started:
-            self.obs = self.envs.reset()
+            self.obs = self.stepping.reset()
             self.started = True
 
     def abandon_episodes(self) -> None:
@@ -145,49 +86,39 @@ class Collector:
 
     def collect(self, buffer: RolloutBuffer) -> Tensor:
         """Fill an on-policy buffer and return the values of the observations after its last step."""
-        with torch.inference_mode():
-            return self._collect(buffer)
-
-    def _collect(self, buffer: RolloutBuffer) -> Tensor:
-        policy, envs, profiler = self.policy, self.envs, self.profiler
-        truncations: list[Truncation] = []
-        if self.endings is not None:
-            self.endings.clear()
-        env_seconds = 0.0
         begin = perf_counter()
+        with torch.inference_mode():
+            last_values = self.rollout(buffer)
+            _require_finite_rollout(buffer)
+            self.stepping.report(buffer)
+            if not self.rewards.is_identity:
+                self.rewards.apply(buffer.steps("rewards"), buffer.steps("dones"))
+        self.profiler.add("inference", perf_counter() - begin - self._env_seconds)
+        self.profiler.add("env", self._env_seconds)
+        return last_values
+
+    def rollout(self, buffer: RolloutBuffer) -> Tensor:
+        """`collect` without a look at what came of it: of envs that are tensors, the host reads nothing."""
+        policy, stepping = self.policy, self.stepping
+        env_seconds = 0.0
         buffer.reset(self.state)
+        stepping.begin(buffer.num_steps)
         for step in range(buffer.num_steps):
             output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
-            actions = policy.env_actions(output.actions).cpu().numpy()
+            actions = policy.env_actions(output.actions)
             before = perf_counter()
-            result = envs.step(actions)
+            result = stepping.step(actions)
             env_seconds += perf_counter() - before
             assert output.logprobs is not None  # an on-policy policy gives both
             assert output.values is not None
             buffer.add(
                 None, output.actions, output.logprobs, result.rewards, output.values, result.terminated,
-                result.truncated, ended=result.ended,
+                result.truncated, ended=None if stepping.tensors else result.ended,
             )  # fmt: skip
-            self.obs, self.state = result.obs, output.state
-            if len(result.ended):
-                if self.endings is not None and result.final_obs is not None:
-                    rows = np.ones(len(result.ended), bool)
-                    self.endings.append(Ending(step, result.ended.copy(), _rows(result.final_obs, rows)))
-                cut = result.truncated[result.ended]
-                if cut.any() and result.final_obs is not None:
-                    truncations.append(
-                        Truncation(step, result.ended[cut], _rows(result.final_obs, cut), output.state)
-                    )
-                self._end_episodes(result.ended, result.episodes)
-        if buffer.actions.is_floating_point():
-            _require_finite("action", buffer.actions.numpy(force=True), broken="policy")
-        _require_finite_obs(buffer.obs)
-        self._bootstrap_truncated(buffer, truncations)
-        last_values = policy.values(to_tensor(self.obs, self.device), self.state)
-        self._transform_rewards(buffer)
-        profiler.add("env", env_seconds)
-        profiler.add("inference", perf_counter() - begin - env_seconds)
-        return last_values
+            self.obs, self.state = result.obs, stepping.ended(step, result, output.state)
+        stepping.value_cuts(buffer)
+        self._env_seconds = env_seconds
+        return policy.values(to_tensor(self.obs, self.device), self.state)
 
     def collect_transitions(
         self,
@@ -229,7 +160,7 @@ class Collector:
                 if len(result.ended):
                     self._end_episodes(result.ended, result.episodes)
                     if exploration is not None:
-                        exploration.reset(self._ended_mask(result.ended))
+                        exploration.reset(ended_mask(result.ended, envs.num_envs, self.device))
             if self.policy.normalizer is not None:
                 self.policy.normalizer.update(to_tensor(self.obs, self.device))
         self.profiler.add("env", env_seconds)
@@ -243,27 +174,8 @@ class Collector:
     def _end_episodes(self, ended: Array, episodes: tuple[Episode, ...]) -> None:
         self.statistics.add(episodes)
         if self.state is not None:
-            self.state = self.policy.reset_state(self.state, self._ended_mask(ended))
-
-    def _ended_mask(self, ended: Array) -> Tensor:
-        mask = torch.zeros(self.envs.num_envs, dtype=torch.bool, device=self.device)
-        mask[torch.from_numpy(ended).to(self.device)] = True
-        return mask
-
-    def _bootstrap_truncated(self, buffer: RolloutBuffer, truncations: list[Truncation]) -> None:
-        """Value every cut-off episode's true final observation, all in one batch."""
-        if not truncations:
-            return
-        steps = np.concatenate([np.full(len(cut.envs), cut.step) for cut in truncations])
-        envs = np.concatenate([cut.envs for cut in truncations])
-        final = to_tensor(_concatenate([cut.final_obs for cut in truncations]), self.device)
-        buffer.set_final_values(steps, envs, self.policy.values(final, _state_rows(truncations)))
-
-    def _transform_rewards(self, buffer: RolloutBuffer) -> None:
-        rewards = buffer.host("rewards")
-        _require_finite("reward", rewards)
-        if not self.rewards.is_identity:
-            self.rewards.apply(rewards, buffer.host("dones"))
+            mask = ended_mask(ended, self.envs.num_envs, self.device)
+            self.state = self.policy.reset_state(self.state, mask)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that belongs to the stream of experience, apart from the envs themselves."""
@@ -281,38 +193,21 @@ class Collector:
         self.state = (
             None if saved is None else {key: value.to(self.device, copy=True) for key, value in saved.items()}
         )  # aligned
-        self.obs = self.envs.observations()
+        self.obs = self.stepping.observations()
         self.started = True
 
 
-def _rows(obs: Obs, mask: Array) -> Obs:
-    if isinstance(obs, dict):
-        return {key: value[mask].copy() for key, value in obs.items()}
-    return obs[mask].copy()
-
-
-def _concatenate(parts: list[Obs]) -> Obs:
-    first = parts[0]
-    if isinstance(first, dict):
-        return {key: np.concatenate([p[key] for p in parts if isinstance(p, dict)]) for key in first}
-    return np.concatenate([p for p in parts if not isinstance(p, dict)])
-
-
-def _state_rows(truncations: list[Truncation]) -> PolicyState | None:
-    """The policy state each cut-off env was in, in the order of the batch of final observations."""
-    rows = [
-        {key: value[torch.from_numpy(cut.envs).to(value.device)] for key, value in cut.state.items()}
-        for cut in truncations
-        if cut.state is not None
-    ]
-    return {key: torch.cat([row[key] for row in rows]) for key in rows[0]} if rows else None
-
-
-def _require_finite_obs(obs: TensorObs) -> None:
-    """Refuse a rollout with broken observations before anything learns from it, the normaliser included."""
-    for key, values in obs.items() if isinstance(obs, dict) else [("", obs)]:
-        if values.is_floating_point() and not bool(values.isfinite().all()):
-            _require_finite(f"observation {key}".strip(), values.numpy(force=True))
+def _require_finite_rollout(buffer: RolloutBuffer) -> None:
+    """Refuse a rollout with anything that is no number, before anything learns from it: one look for all."""
+    obs = buffer.obs.items() if isinstance(buffer.obs, dict) else [("", buffer.obs)]
+    parts = [("action", buffer.actions), *((f"observation {key}".strip(), values) for key, values in obs)]
+    parts = [(what, values) for what, values in parts if values.is_floating_point()]
+    parts.append(("reward", torch.as_tensor(buffer.steps("rewards"))))
+    finite = torch.stack([values.isfinite().all().to(buffer.device) for _, values in parts])
+    if not bool(finite.all()):
+        for what, values in parts:
+            broken = "policy" if what == "action" else "env"
+            _require_finite(what, values.numpy(force=True), broken=broken)
 
 
 def _require_finite_step(result: StepResult) -> None:

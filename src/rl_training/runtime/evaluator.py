@@ -13,6 +13,7 @@ import torch
 from rl_training.envs.vector import VectorEnv
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.collector import Policy
+from rl_training.runtime.stepping import ended_mask
 from rl_training.types import Array, Episode, Evaluation, StepResult, TensorObs
 
 
@@ -106,9 +107,7 @@ def play(
         yield Moment(seen, actions, result)
         obs, state = result.obs, output.state
         if len(result.ended) and state is not None:
-            ended = torch.zeros(envs.num_envs, dtype=torch.bool, device=device)
-            ended[torch.from_numpy(result.ended).to(device)] = True
-            state = policy.reset_state(state, ended)
+            state = policy.reset_state(state, ended_mask(result.ended, envs.num_envs, device))
 
 
 def shares(num_episodes: int, num_envs: int) -> Array:

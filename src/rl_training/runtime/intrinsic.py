@@ -40,12 +40,14 @@ class IntrinsicReward:
         novelty = self.rnd.novelty(rollout).reshape(buffer.num_steps, buffer.num_envs)
         last = self.rnd.novelty(to_tensor(collector.obs, buffer.device))
         bonus = torch.cat([novelty[1:], last[None]]).numpy(force=True)
-        for ending in collector.endings or ():  # there, the next stored observation is of another episode
+        # Where an episode ended, the next stored observation is of another one.
+        for ending in collector.stepping.endings or ():
             final = self.rnd.novelty(to_tensor(ending.final_obs, buffer.device))
             bonus[ending.step, ending.envs] = final.numpy(force=True)
         # Curiosity does not end with an episode: its returns are those of one endless stream.
         self.scale.apply(bonus, np.zeros_like(bonus))
-        buffer.host("rewards")[...] += self.settings.coef * bonus
+        rewards = torch.as_tensor(buffer.steps("rewards"))
+        rewards += torch.from_numpy(self.settings.coef * bonus).to(rewards.device)
         paid = torch.tensor(float(bonus.mean()), device=buffer.device)
         updates = [self.rnd.update(rollout) for _ in range(self.settings.update_steps)]
         return [UpdateResult({"intrinsic_reward": paid}), *updates]

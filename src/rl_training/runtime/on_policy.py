@@ -19,6 +19,7 @@ class OnPolicyTrainer(Trainer):
     """Collects a rollout with the current policy, learns from it for some epochs, throws it away."""
 
     family = "on-policy"
+    takes_tensors = True
     algorithm: OnPolicyAlgorithm
 
     def build(self) -> None:
@@ -29,6 +30,7 @@ class OnPolicyTrainer(Trainer):
             self.envs.num_envs,
             device=self.device,
             sequence_length=self.algorithm.sequence_length,
+            tensor_steps=self.collector.stepping.tensors,
             **rollout_layout(self.envs.spec),
         )
         flat = self.algorithm.sequence_length is None
@@ -36,7 +38,7 @@ class OnPolicyTrainer(Trainer):
         self.shuffling = self.streams.get("minibatches")
         self.intrinsic: IntrinsicReward | None = None
         if self.settings.intrinsic.kind != "none":
-            self.collector.endings = []
+            self.collector.stepping.endings = []
             self.intrinsic = IntrinsicReward(
                 self.envs.spec,
                 self.settings.intrinsic,

@@ -1,4 +1,7 @@
-"""From the env's rewards to the learner's: scaling, normalisation, clipping, a whole rollout at a time."""
+"""From the env's rewards to the learner's: scaling, normalisation, clipping, a whole rollout at a time.
+
+Arrays and tensors are treated alike, so that rewards on a device are never read by the host.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from rl_training.types import Array
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,10 @@ class RewardTransform:
 
     def __init__(self, settings: RewardSettings, num_envs: int) -> None:
         self.settings = settings
-        self.returns = np.zeros(num_envs, np.float64)
-        self.mean, self.variance, self.count = 0.0, 1.0, 0.0
+        self.returns: Any = np.zeros(num_envs, np.float64)
+        self.mean: Any = 0.0
+        self.variance: Any = 1.0
+        self.count: Any = 0.0
 
     @property
     def is_identity(self) -> bool:
@@ -35,37 +40,58 @@ class RewardTransform:
         s = self.settings
         return s.scale == 1.0 and not s.normalize and s.clip is None
 
-    def apply(self, rewards: Array, dones: Array) -> None:
+    def apply(self, rewards: Any, dones: Any) -> None:
         """Transform a `[T, N]` block in place; statistics are updated first, then used for all of it."""
         settings = self.settings
         if settings.scale != 1.0:
             rewards *= settings.scale
         if settings.normalize:
             self._observe(rewards, dones)
-            rewards /= np.sqrt(self.variance + 1e-8)
+            rewards /= _sqrt(self.variance + 1e-8)
         if settings.clip is not None:
-            np.clip(rewards, -settings.clip, settings.clip, out=rewards)
+            rewards[...] = rewards.clip(-settings.clip, settings.clip)
 
-    def _observe(self, rewards: Array, dones: Array) -> None:
+    def _observe(self, rewards: Any, dones: Any) -> None:
         """Merge the discounted returns seen at every step of the block into the running variance."""
-        seen = np.empty(rewards.shape, np.float64)
+        if isinstance(rewards, Tensor):
+            self._move_to(rewards.device)
+            seen: Any = torch.empty(rewards.shape, dtype=torch.float64, device=rewards.device)
+        else:
+            seen = np.empty(rewards.shape, np.float64)
         for t in range(len(rewards)):
-            self.returns = self.returns * self.settings.gamma + rewards[t]
+            self.returns *= self.settings.gamma
+            self.returns += rewards[t]
             seen[t] = self.returns
-            self.returns = self.returns * (1.0 - dones[t])
-        total = self.count + seen.size
-        delta = float(seen.mean()) - self.mean
-        squares = self.variance * self.count + float(seen.var()) * seen.size
-        squares += delta**2 * self.count * seen.size / total
-        self.mean += delta * seen.size / total
-        self.variance = squares / total
-        self.count = total
+            self.returns *= 1.0 - dones[t]
+        size = len(rewards) * len(self.returns)
+        total = self.count + size
+        mean = seen.mean()
+        delta = mean - self.mean
+        squares = self.variance * self.count + ((seen - mean) ** 2).mean() * size
+        squares = squares + delta**2 * self.count * size / total
+        self.mean += delta * size / total
+        self.count += size
+        if isinstance(self.variance, Tensor):
+            self.variance.copy_(squares / total)
+        else:
+            self.variance = squares / total
+
+    def _move_to(self, device: torch.device) -> None:
+        """Keep everything on `device` from now on, changed in place as a captured graph wants it."""
+        if not isinstance(self.returns, Tensor):
+            for name in ("returns", "mean", "variance", "count"):
+                setattr(self, name, torch.tensor(getattr(self, name), dtype=torch.float64, device=device))
 
     def state_dict(self) -> dict[str, Any]:
         """Running statistics and the return of each env's current episode."""
-        return {"returns": self.returns, "moments": [self.mean, self.variance, float(self.count)]}
+        moments = [float(self.mean), float(self.variance), float(self.count)]
+        return {"returns": 1.0 * self.returns, "moments": moments}  # a copy, of either kind
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self.returns = np.array(state["returns"], np.float64)
+        self.returns = torch.as_tensor(state["returns"], dtype=torch.float64).numpy(force=True).copy()
         self.mean, self.variance, self.count = state["moments"]
+
+
+def _sqrt(x: Any) -> Any:
+    return x.sqrt() if isinstance(x, Tensor) else np.sqrt(x)

@@ -64,6 +64,8 @@ class Trainer(ABC):
     """
 
     family: ClassVar[str]
+    takes_tensors: ClassVar[bool] = False
+    """Whether envs that are tensors are stepped as such, or as arrays like all others."""
     families: ClassVar[dict[str, type[Trainer]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -89,7 +91,7 @@ class Trainer(ABC):
         self.profiler = Profiler()
         self.collector = Collector(
             envs, algorithm.policy, self._reward_transform(), self.streams.get("actions"), self.device,
-            self.profiler,
+            self.profiler, tensors=self.takes_tensors,
         )  # fmt: skip
         self.horizon = settings.total_timesteps
         self.global_step = self.previous_step = self.iteration = 0

@@ -174,8 +174,8 @@ def test_rewards_and_flags_reach_the_tensors_wherever_they_live(kind: type[Rollo
     for t in range(2):
         buffer.add(one[:, None], one, one, one * (t + 1), one * 0.5, no, yes if t == 0 else no)
     buffer.set_final_values(np.array([0]), np.array([0]), np.array([4.0]))
-    assert buffer.host("dones")[:, 0].tolist() == [1, 0]
-    buffer.host("rewards")[1] -= 1  # as a reward normaliser does
+    assert buffer.steps("dones")[:, 0].tolist() == [1, 0]
+    buffer.steps("rewards")[1] -= 1  # as a reward normaliser does
     # delta = [1 + 0.5*4 - 0.5, 1 + 0.5*3 - 0.5], and the first episode was cut
     buffer.compute_returns_and_advantages(np.array([3.0]), 0.5, 0.5)
     assert buffer.advantages[:, 0].tolist() == [2.5, 2.0]
@@ -324,7 +324,7 @@ def test_short_sequences_begin_in_the_state_of_their_first_step(
     saved = {name: tensor.clone() for name, tensor in buffer.state_dict().items()}
     buffer = RolloutBuffer(length * pieces, envs, (1,), (), sequence_length=length)
     buffer.load_state_dict(saved)
-    assert buffer.host("dones")[-1].tolist() == done.tolist()  # a lost life ends the return all the same
+    assert buffer.steps("dones")[-1].tolist() == done.tolist()  # a lost life ends the return all the same
     seen: list[float] = []
     for batch in buffer.sequences(data.draw(st.integers(1, envs * pieces)), generator(seed)):
         assert batch.state is not None

@@ -1,0 +1,122 @@
+"""Training on envs that are tensors: exactly resumable, the same run by arrays, and a user's own env."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rl_training
+from rl_training.envs.batched.vector import BatchedVectorEnv
+from rl_training.experiment.checkpoint import read_checkpoint
+from rl_training.runtime.on_policy import OnPolicyTrainer
+
+ON_POLICY = {"num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
+OFF_POLICY = {"buffer_size": 200, "batch_size": 8, "learning_starts": 32, "train_every": 8}
+
+
+def config(tmp_path: Path, algo: str = "ppo", **more: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "algo": algo,
+        "env_id": "CartPole-v1",
+        "num_envs": 4,
+        "total_timesteps": 384,
+        "output_dir": str(tmp_path),
+        "network": {"hidden": [8]},
+        "hyperparams": OFF_POLICY if algo in ("dqn", "sac") else ON_POLICY,
+        "env": {"backend": "batched", "max_episode_steps": 12},
+        "evaluation": {"every_steps": 128, "episodes": 2, "num_envs": 2},
+        "logging": {"every_steps": 64, "tensorboard": False},
+    }
+    return {**base, **more}
+
+
+class StopAt(rl_training.Callback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_update(self, trainer: Any) -> None:
+        if trainer.global_step >= self.step:
+            trainer.interrupt("the test")
+
+
+class Look(rl_training.Callback):
+    def on_train_start(self, trainer: Any) -> None:
+        self.tensors = trainer.collector.stepping.tensors
+        self.kind = type(trainer.envs)
+
+
+def outcome(result: Any) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """Weights, and metrics without those that depend on the clock."""
+    lines = [json.loads(line) for line in (result.run_dir / "metrics.jsonl").read_text().splitlines()]
+    timing = ("elapsed_s", "steps_per_second")
+    rows = [{k: v for k, v in r.items() if k not in timing and not k.startswith("time/")} for r in lines]
+    return read_checkpoint(result.checkpoint_path).state["policy"], rows
+
+
+def assert_same(first: Any, second: Any) -> None:
+    (weights, rows), (others, more) = outcome(first), outcome(second)
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, others[name]), name
+    assert rows == more
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "more"),
+    [
+        ("ppo", "CartPole-v1", {"normalize_obs": True, "normalize_reward": True}),
+        ("recurrent_ppo", "Pendulum-v1", {}),
+        ("dqn", "MountainCar-v0", {}),
+        ("sac", "MountainCarContinuous-v0", {"reward_scale": 0.1}),
+    ],
+)
+def test_a_resumed_run_equals_one_that_never_stopped(
+    algo: str, env_id: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    env = {"backend": "batched", "max_episode_steps": 12, **more}
+    cfg = config(tmp_path, algo, env_id=env_id, env=env)
+    look = Look()
+    whole = rl_training.train(cfg, callbacks=look)
+    assert look.kind is BatchedVectorEnv
+    assert look.tensors == (algo in ("ppo", "recurrent_ppo"))
+    stopped = rl_training.train(cfg, callbacks=StopAt(192))
+    assert stopped.status == "interrupted"
+    final = rl_training.resume(stopped.run_dir)
+    assert_same(whole, final)
+    written = json.loads((final.run_dir / "metadata.json").read_text())
+    assert [r["grade"] for r in written["resumes"]] == ["exact"]
+    assert written["resume_grade"] == {"grade": "exact", "reason": "the state of the batched envs is saved"}
+
+
+@pytest.mark.parametrize("more", [{}, {"intrinsic": {"kind": "rnd"}}])
+def test_a_run_by_tensors_is_the_run_by_arrays(
+    more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [Look(), Look()]
+    by_tensors = rl_training.train(config(tmp_path, **more), callbacks=looks[0])
+    monkeypatch.setattr(OnPolicyTrainer, "takes_tensors", False)
+    by_arrays = rl_training.train(config(tmp_path, **more), callbacks=looks[1])
+    assert [look.tensors for look in looks] == [True, False]
+    (weights, _), (others, _) = outcome(by_tensors), outcome(by_arrays)
+    for name, tensor in weights.items():  # last observations are valued in batches of another size
+        torch.testing.assert_close(tensor, others[name], rtol=1e-4, atol=1e-6)
+    for name in ("rollout/episodes", "rollout/return_mean", "rollout/length_mean"):
+        assert by_tensors.metrics[name] == by_arrays.metrics[name]
+    assert by_tensors.metrics["rollout/episodes"] > 20
+    assert 8 < by_tensors.metrics["rollout/length_mean"] <= 12
+
+
+def test_evaluations_are_gymnasiums_episodes(tmp_path: Path) -> None:
+    """So they can be compared with those of any other backend."""
+    seen = []
+    for backend in ("batched", "sync"):
+        env = {"backend": backend, "max_episode_steps": 12}
+        cfg = config(tmp_path / backend, env=env, total_timesteps=64, evaluation={"every_steps": 64})
+        result = rl_training.train(cfg)
+        seen.append(json.loads((result.run_dir / "evaluations.jsonl").read_text())["seeds"])
+    assert seen[0] == seen[1]
+    again = rl_training.evaluate(result.run_dir, num_episodes=2)
+    assert len(again["lengths"]) == 2
