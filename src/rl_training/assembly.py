@@ -89,12 +89,13 @@ def make_test_envs(
     """
     config = session.config
     alone = render_mode is not None or isinstance(session.env, gymnasium.Env)
+    backend = evaluation_backend(config)
     envs = make_vector_env(
         config,
         1 if alone else min(count, max(config.evaluation.num_envs, 1)),
         seed=derive_seed(config.seed, "test") if seed is None else seed,
         env=session.env,
-        backend="sync" if alone else evaluation_backend(config),
+        backend="sync" if alone and backend != "batched" else backend,
         device=session.context.device,
         render_mode=render_mode,
     )

@@ -157,6 +157,8 @@ def execute(
         stack.callback(evaluator.close)
         if config.evaluation.every_steps and config.evaluation.video:
             require_video()
+            if evaluation_backend(config) == "batched":
+                raise ConfigError(f"evaluation.video: env {config.env_id} exists as tensors only")
         if config.evaluation.every_steps and session.env is not None:
             evaluator.open()  # a user's env that cannot be had twice is better known now
         run = open_run()

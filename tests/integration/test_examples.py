@@ -78,6 +78,37 @@ def test_same_seed_same_weights_and_no_rollout_longer_than_the_run(
     assert not torch.equal(weights(5), weights(6))
 
 
+def test_an_env_of_ones_own_as_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = load(EXAMPLES / "batched_env.py")
+    options = {
+        "--num-envs": "128",
+        "--total-timesteps": "40960",
+        "--device": "cpu",
+        "--output-dir": str(tmp_path),
+    }
+    monkeypatch.setattr(sys, "argv", ["batched_env.py", *(x for pair in options.items() for x in pair)])
+    example.main()
+    line = capsys.readouterr().out.strip()
+    found = re.fullmatch(r"mean return over 64 episodes: (\S+) before training, (\S+) after", line)
+    assert found is not None
+    before, after = map(float, found.groups())
+    assert before < -10
+    assert -5 < after < -0.5
+
+    gusts = example.Gusts(torch.device("cpu"), wind=0.0)
+    state = gusts.start(torch.tensor([3, 4]))
+    assert (state["place"].abs() <= 2).all()
+    after_one, rewards, terminated = gusts.step(state, torch.tensor([[1.0, 0.0], [9.0, -1.0]]))
+    torch.testing.assert_close(after_one["speed"], torch.tensor([[0.1, 0.0], [0.1, -0.1]]))
+    torch.testing.assert_close(after_one["place"], state["place"] + 0.1 * after_one["speed"])
+    torch.testing.assert_close(rewards, -0.1 * after_one["place"].norm(dim=1))
+    assert terminated.tolist() == [False, False]
+    near = {**state, "place": torch.tensor([[0.1, 0.1], [0.2, 0.1]])}
+    assert gusts.step(near, torch.zeros(2, 2))[2].tolist() == [True, False]
+
+
 def test_a_time_limit_is_bootstrapped_from_the_final_observation() -> None:
     """MountainCar is cut off after 200 steps; a rollout of 205 goes on in the next episode."""
     reference = load(CARTPOLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from rl_training.envs.check import examine
 from rl_training.envs.check_spaces import Report
 from rl_training.envs.config import BackendName, EnvConfig
 from rl_training.envs.native import NativeBackend
-from rl_training.envs.registered import find_spec, guarded, make_registered
+from rl_training.envs.registered import find_spec, guarded, import_module, make_registered
 from rl_training.envs.vector import HostVectorEnv, VectorEnv
 from rl_training.envs.workers import AsyncBackend
 from rl_training.envs.wrappers import MaskInObservation, wrap
@@ -59,6 +60,10 @@ def make_env(settings: EnvSettings, *, render_mode: str | None = None, env: EnvS
 
 def findings(settings: EnvSettings, env: EnvSource | None = None) -> list[str]:
     """What `check_env` has to say about the env as the configuration wraps it."""
+    if env is None and _only_batched(settings.env_id):
+        from rl_training.envs.batched.make import batched_findings
+
+        return batched_findings(settings.env_id, settings.env_kwargs)
     return _examine(settings, None, _source(1, env)).report.findings
 
 
@@ -82,7 +87,7 @@ def evaluation_backend(settings: EnvSettings) -> BackendName:
     """
     name = settings.env.backend
     if name == "batched":
-        return "sync" if settings.env_id.rpartition(":")[2] in gymnasium.registry else "batched"
+        return "batched" if _only_batched(settings.env_id) else "sync"
     return "ale" if name == "ale" else "sync"
 
 
@@ -235,6 +240,18 @@ def _require_unwrapped(backend: str, options: EnvConfig, env: EnvSource | None) 
         raise EnvError(f"env.backend {backend!r} cannot be combined with {what}: use sync or async")
 
 
+def _only_batched(env_id: str) -> bool:
+    """Whether an env is known as tensors, and to nobody else."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        import_module(module, env_id)
+    if name in gymnasium.registry or "torch" not in sys.modules:  # who registers one has imported torch
+        return False
+    from rl_training.envs.batched.env import is_registered
+
+    return is_registered(name)
+
+
 def _batched(
     cfg: EnvSettings,
     num_envs: int,
@@ -248,7 +265,7 @@ def _batched(
 
     _require_unwrapped("batched", cfg.env, env)
     if render_mode is not None:
-        raise EnvError("env.backend 'batched' cannot render: use sync")
+        raise EnvError(f"env {cfg.env_id} exists as tensors, which cannot be rendered")
     limit = cfg.env.max_episode_steps
     return make_batched_vector_env(cfg.env_id, cfg.env_kwargs, num_envs, limit, seed=seed, device=device)
 

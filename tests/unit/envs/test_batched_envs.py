@@ -11,7 +11,7 @@ import torch
 from envs_helpers import Settings, random_actions, through_storage
 from torch import Tensor
 
-from rl_training.envs import EnvConfig, evaluation_backend, make_vector_env, probe
+from rl_training.envs import EnvConfig, evaluation_backend, findings, make_vector_env, probe
 from rl_training.envs.batched import BatchedEnv, BatchedVectorEnv, State, Uniform, fork, register_batched_env
 from rl_training.envs.batched.env import find_batched, make_batched
 from rl_training.envs.batched.make import make_batched_vector_env
@@ -291,10 +291,21 @@ def test_configuration_errors_name_what_there_is() -> None:
         make_vector_env(Settings(env=EnvConfig(backend="batched", frame_stack=2)), 2)
     with pytest.raises(EnvError, match=r"'batched' cannot be combined with an env of your own"):
         make_vector_env(Settings(env=config), 2, env=lambda: gymnasium.make("CartPole-v1"))
-    with pytest.raises(EnvError, match="'batched' cannot render"):
+    with pytest.raises(EnvError, match="exists as tensors, which cannot be rendered"):
         make_vector_env(Settings(env=config), 2, render_mode="rgb_array")
     with pytest.raises(EnvError, match="two batched envs are called 'CartPole-v1'"):
         register_batched_env("CartPole-v1")(Walk)
+
+
+def test_check_env_knows_envs_that_are_tensors_only() -> None:
+    assert findings(Settings("test/Walk-v0")) == []
+    assert findings(Settings("test/Walk-v0", {"flaw": "float flags"})) == [
+        "error: step() gives terminated of float32 (3,): booleans, one a copy, are needed"
+    ]
+    register_batched_env("test/Endless-v0")(Walk)
+    assert [text[:33] for text in findings(Settings("test/Endless-v0"))] == [
+        "warning: no time limit is known; "
+    ]
 
 
 def test_evaluations_are_played_in_gymnasium_where_it_has_the_env() -> None:

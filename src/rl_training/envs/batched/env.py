@@ -77,6 +77,11 @@ def register_batched_env(env_id: str, *, max_episode_steps: int | None = None) -
     return register
 
 
+def is_registered(name: str) -> bool:
+    """Whether somebody has registered an env of that name; those that ship have Gymnasium's."""
+    return name in _REGISTERED
+
+
 def find_batched(env_id: str) -> Registered:
     """The env of that id; `module:Id-v0` imports the module first. The error names those there are."""
     importlib.import_module("rl_training.envs.batched.classic")

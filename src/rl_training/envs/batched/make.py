@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rl_training.envs.backends import describe_failure
-from rl_training.envs.batched.env import BatchedEnv, find_batched, make_batched
+from rl_training.envs.batched.env import BatchedEnv, Registered, find_batched, make_batched
 from rl_training.envs.batched.random import env_keys
 from rl_training.envs.batched.vector import BatchedVectorEnv
 from rl_training.envs.check_spaces import Report, check_spaces
@@ -32,16 +32,28 @@ def make_batched_vector_env(
 ) -> BatchedVectorEnv:
     """`num_envs` copies on `device`; without a limit of the caller's episodes have the registered one."""
     entry = find_batched(env_id)
-    try:
-        env = make_batched(entry, env_kwargs, torch.device(device))
-    except AxiomError:
-        raise
-    except Exception as error:
-        raise EnvError(describe_failure(f"making the batched env {env_id}", error)) from error
+    env = _make(entry, env_kwargs, torch.device(device))
     if problems := examine_batched(env):
         raise EnvError("\n  - ".join([f"the batched env {env_id} cannot be trained on:", *problems]))
     limit = entry.max_episode_steps if max_episode_steps is None else max_episode_steps
     return BatchedVectorEnv(env, num_envs, seed=seed, time_limit=limit)
+
+
+def batched_findings(env_id: str, env_kwargs: Mapping[str, Any]) -> list[str]:
+    """What `check-env` says of an env: sentences that start with `error: ` or `warning: `."""
+    entry = find_batched(env_id)
+    problems = examine_batched(_make(entry, env_kwargs, torch.device("cpu")))
+    limit = "warning: no time limit is known; register it with max_episode_steps unless every episode ends"
+    return [*(f"error: {text}" for text in problems), *([limit] if entry.max_episode_steps is None else [])]
+
+
+def _make(entry: Registered, env_kwargs: Mapping[str, Any], device: torch.device) -> BatchedEnv:
+    try:
+        return make_batched(entry, env_kwargs, device)
+    except AxiomError:
+        raise
+    except Exception as error:
+        raise EnvError(describe_failure(f"making the batched env {entry.id}", error)) from error
 
 
 def examine_batched(env: BatchedEnv) -> list[str]:

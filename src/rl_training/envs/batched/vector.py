@@ -121,7 +121,7 @@ class BatchedVectorEnv(VectorEnv):
 
     def render(self) -> list[Any]:
         """Tensors are not drawn."""
-        raise EnvError("env.backend 'batched' cannot render: use sync")
+        raise EnvError("envs that are tensors cannot be rendered: use env.backend sync")
 
     @property
     def resume_grade(self) -> Grade:
