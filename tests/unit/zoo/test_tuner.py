@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("optuna", reason="needs the extra tune")
+from small_studies import SOURCE, STUDY, trials_of, tune, without_times, write_study
+
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.experiment.config import to_dict
 from rl_training.experiment.layers import load_config
@@ -22,7 +24,6 @@ from rl_training.zoo import runner
 from rl_training.zoo.tuning.journal import Journal
 from rl_training.zoo.tuning.record import TrialRecord, read_record
 from rl_training.zoo.tuning.study import load_study
-from studies import SOURCE, STUDY, trials_of, tune, without_times, write_study
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studies import design_of
+from small_studies import design_of
 
 from rl_training.errors import AxiomError
 

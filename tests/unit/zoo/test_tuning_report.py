@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_studies import SOURCE, save
 from zoo_html import parse, value_of
 
 from rl_training.cli import main
@@ -21,7 +22,6 @@ from rl_training.zoo.tuning.importance import epsilon_squared, importances, numb
 from rl_training.zoo.tuning.record import TrialRecord, read_record
 from rl_training.zoo.tuning.report import best_so_far
 from rl_training.zoo.tuning.summary import verdict_sentence
-from studies import SOURCE, save
 
 RATE, HIDDEN = "hyperparams.learning_rate", "network.hidden"
 RATES = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
