@@ -156,12 +156,14 @@ def test_a_signal_lets_the_runs_save_and_the_study_goes_on_later(
     monkeypatch.setenv("FAKE_GATE", str(tmp_path))
     (tmp_path / "save").touch()
     cut = tmp_path / "cut"
-    stopped = threading.Thread(
-        target=lambda: (
-            wait_for(lambda: bool(list(cut.glob("trials/*/*/*/checkpoints/step_2")))),
-            os.kill(os.getpid(), signal.SIGTERM),
-        )
-    )
+
+    def stop() -> None:
+        try:
+            wait_for(lambda: bool(list(cut.glob("trials/*/*/*/checkpoints/step_2"))))
+        finally:  # or the study would wait for ever
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    stopped = threading.Thread(target=stop)
     stopped.start()
     made = tune(study, cut)
     stopped.join()
@@ -181,8 +183,10 @@ def test_a_run_that_is_killed_from_outside_goes_on(
     out = tmp_path / "out"
 
     def kill() -> None:
-        wait_for(lambda: bool(list(out.glob("trials/*/*/*/checkpoints/step_2"))))
-        (tmp_path / "go").touch()
+        try:
+            wait_for(lambda: bool(list(out.glob("trials/*/*/*/checkpoints/step_2"))))
+        finally:
+            (tmp_path / "go").touch()
         os.kill(int((tmp_path / "calls").read_text().split()[2]), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
