@@ -25,11 +25,11 @@ from rl_training.errors import ConfigError, ExportError, MissingExtraError
 from rl_training.experiment.find import find_checkpoint
 from rl_training.experiment.fingerprint import read_contents
 from rl_training.export import formats
+from rl_training.export.deploy import DeployedPolicy, capture
 from rl_training.export.policy import Export, export_policy
 from rl_training.export.verify import Verification, VerificationError
 from rl_training.policies.obs import to_tensor
 
-ort = pytest.importorskip("onnxruntime", reason="needs the extra export")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "run_onnx.py"
 ALGORITHMS = sorted(registry.algorithms())
 SMALL: dict[str, Any] = {"num_envs": 4, "network": {"hidden": (16, 16)}, "logging": {"tensorboard": False}}
@@ -68,6 +68,7 @@ def stacked(samples: list[Any]) -> Any:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The agents of `CASES` and their ONNX exports, verified, each made once."""
+    needs_onnx()
     made: dict[str, tuple[Algorithm, Export]] = {}
 
     def make(case: str) -> tuple[Algorithm, Export]:
@@ -79,8 +80,15 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return make
 
 
+def needs_onnx() -> None:
+    for module in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(module, reason="needs the extra export")
+
+
 def session(export: Export) -> Any:
-    return ort.InferenceSession(export.model_path, providers=["CPUExecutionProvider"])
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(export.model_path, providers=["CPUExecutionProvider"])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -206,6 +214,39 @@ def test_every_algorithm_can_be_exported(algo: str, tmp_path: Path) -> None:
     assert not [name for name in kept if any(part in name for part in needless)]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"algo": "ppo", "network": {"distribution": "squashed_gaussian"}},
+        {"algo": "ppo", "network": {"distribution": "state_dependent"}},
+        {
+            "algo": "recurrent_ppo",
+            "network": {"distribution": "state_dependent"},
+            "hyperparams": {"core": "gru"},
+        },
+    ],
+    ids=["squashed", "state-dependent", "gru"],
+)
+def test_every_kind_of_gaussian_can_be_exported(config: dict[str, Any], tmp_path: Path) -> None:
+    agent = agent_of(env_id="Pendulum-v1", **config)
+    export = export_policy(agent, tmp_path, format="safetensors", verify=True, observations=60)
+    assert export.verification.largest_difference < 1e-5
+    carried = [part["input"] for part in export.description["state"]]
+    assert carried == (["state.hidden"] if config["algo"] == "recurrent_ppo" else [])  # noise is not carried
+
+
+def test_an_export_computes_in_float32_and_leaves_the_agent_alone() -> None:
+    agent = agent_of(algo="ppo", env_id="axiom/Image-v0", precision="bf16")
+    before = {name: value.clone() for name, value in agent.policy.state_dict().items()}
+    deployed = DeployedPolicy(agent.policy, agent.session.spec)
+    capture(deployed)
+    assert deployed.policy.encoder.precision == torch.float32
+    assert agent.policy.encoder.precision == torch.bfloat16
+    assert agent.policy.training
+    assert all(parameter.requires_grad for parameter in agent.policy.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in agent.policy.state_dict().items())
+
+
 SPACES = ["Identity", "MultiDiscrete", "MultiBinary", "IdentityBox", "DictObs", "Image", "Masked"]
 
 
@@ -213,6 +254,7 @@ SPACES = ["Identity", "MultiDiscrete", "MultiBinary", "IdentityBox", "DictObs", 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_every_algorithm_and_space_in_onnx_runtime(algo: str, space: str, tmp_path: Path) -> None:
+    needs_onnx()
     try:
         agent = agent_of(algo=algo, env_id=f"axiom/{space}-v0")
     except ConfigError:
@@ -285,6 +327,13 @@ def test_nothing_of_this_machine_is_in_the_files(exported: Any, tmp_path: Path) 
     files = [path for export in exports for path in (export.model_path, export.description_path)]
     here = str(Path(rl_training.__file__).parents[2]).encode()
     assert not [file for file in files if here in file.read_bytes() or b"site-packages" in file.read_bytes()]
+
+
+def test_torch_writes_data_and_no_code_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.export.pt2_archive._package._should_use_pickle", lambda _: True)
+    with pytest.raises(ExportError, match="store as code; use onnx or safetensors"):
+        export_policy(agent_of(algo="ppo", env_id="CartPole-v1"), tmp_path, format="torch")
+    assert not any(tmp_path.iterdir())
 
 
 class Broken(formats.Safetensors):

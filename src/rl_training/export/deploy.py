@@ -99,7 +99,7 @@ def capture(deployed: DeployedPolicy) -> ExportedProgram:
     for node in program.graph.nodes:
         for name in _TRACES:
             node.meta.pop(name, None)
-    program.example_inputs = None  # would be stored, as a pickle
+    program.example_inputs = None  # torch would store them in a way that runs code when it is read
     return program
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,16 +98,17 @@ class Onnx:
 
 
 class Torch:
-    """For torch alone: a program of `torch.export`. What is written holds no pickle."""
+    """For torch alone: a program of `torch.export`, of data and no code."""
 
     file_name: str = "model.pt2"
     modules: tuple[str, ...] = ()
 
     def write(self, program: ExportedProgram, deployed: DeployedPolicy) -> Written:
-        """As torch saves it."""
+        """As torch saves it, if it did so without anything that runs when it is read."""
         buffer = io.BytesIO()
         with quiet():
             torch.export.save(program, buffer)
+        _require_data_only(buffer)
         return Written(buffer.getvalue(), {})
 
     def open(self, written: Written, deployed: DeployedPolicy) -> Model:
@@ -164,6 +166,17 @@ def require_format(name: str) -> Format:
         except ImportError:
             raise MissingExtraError(f"exporting to {name}", "export") from None
     return FORMATS[name]
+
+
+def _require_data_only(archive: io.BytesIO) -> None:
+    """Torch's format has places for serialised Python objects (odd tensors, sample inputs): all are empty."""
+    with zipfile.ZipFile(archive) as file:
+        contents = {name: file.read(name) for name in file.namelist()}
+    listed = [json.loads(data) for name, data in contents.items() if name.endswith("_config.json")]
+    entries = [entry for one in listed for entry in one.get("config", {}).values()]
+    odd = [name for name, data in contents.items() if name.endswith(".pt") and data]
+    if odd or any(entry.get("use_pickle", True) for entry in entries):
+        raise ExportError("the policy holds objects that torch would store as code; use onnx or safetensors")
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
