@@ -11,7 +11,7 @@ from rl_training.errors import ConfigError, nearest
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.configs import flat, shown
 from rl_training.zoo.curves import Curve, first_reached, sample_efficiency, typical_time
-from rl_training.zoo.drift import drift_of
+from rl_training.zoo.drift import drift_of, is_free
 from rl_training.zoo.statistics import Estimate, Statistic, estimate, iqm
 from rl_training.zoo.summaries import RunSummary
 
@@ -72,13 +72,22 @@ class Group:
 
     @property
     def drift(self) -> dict[str, int]:
-        """What is not as in the preset, and in how many runs."""
-        return dict(Counter(str(change) for run in self.runs for change in drift_of(run)))
+        """What is not as in the preset, and in how many runs; what is trained before how long."""
+        counted = Counter(change for run in self.runs for change in drift_of(run))
+        return {str(change): counted[change] for change in sorted(counted, key=lambda change: change.kind)}
 
     @property
     def drifted(self) -> int:
         """How many runs are not what their preset says."""
         return sum(bool(drift_of(run)) for run in self.runs)
+
+    @property
+    def mixed(self) -> dict[str, list[str]]:
+        """What makes its runs different experiments, where the grouping was to keep those apart."""
+        if not {"algo", "env"} <= set(self.keys):
+            return {}
+        found = _settings(self).items()
+        return {key: sorted(texts) for key, texts in found if len(texts) > 1 and not is_free(key)}
 
     def curve(self) -> Curve:
         """Evaluations over steps."""
@@ -144,24 +153,29 @@ def sort_groups(groups: Sequence[Group], order: str) -> list[Group]:
 
 
 def config_differences(groups: Sequence[Group], ignore: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
-    """Config keys that are not the same everywhere: the key, and for each group its value or values."""
-    per_group: list[dict[str, list[str]]] = []
-    for group in groups:
-        found: dict[str, list[str]] = {}
-        unique = {id(run.config): run.config for run in group.runs}
-        for config in unique.values():
-            for key, value in flat(config):
-                texts = found.setdefault(key, [])
-                if (text := shown(value)) not in texts:
-                    texts.append(text)
-        per_group.append(found)
+    """Config keys that are not the same everywhere: the key, and for each group its value or values.
+
+    Keys that all groups have come first: those of one algorithm alone are many, and tell little.
+    """
+    per_group = [_settings(group) for group in groups]
     keys = dict.fromkeys(key for found in per_group for key in found if key not in ignore)
     rows = []
     for key in keys:
         cells = [" | ".join(sorted(found.get(key, [fmt.NONE]))) for found in per_group]
         if len(set(cells)) > 1 or any(" | " in cell for cell in cells):
             rows.append((key, cells))
-    return rows
+    return sorted(rows, key=lambda row: row[1].count(fmt.NONE))
+
+
+def _settings(group: Group) -> dict[str, list[str]]:
+    """Every key of the configs of a group's runs, with the values that it has among them."""
+    found: dict[str, list[str]] = {}
+    for config in {id(run.config): run.config for run in group.runs}.values():
+        for key, value in flat(config):
+            texts = found.setdefault(key, [])
+            if (text := shown(value)) not in texts:
+                texts.append(text)
+    return found
 
 
 def _number(group: Group, name: str) -> float | None:

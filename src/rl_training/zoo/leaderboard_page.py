@@ -7,10 +7,9 @@ from html import escape
 import numpy as np
 
 from rl_training import __version__
-from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.leaderboard import NAMES, Board, strata_of
-from rl_training.zoo.leaderboard_text import board_table
+from rl_training.zoo.leaderboard_text import board_table, notes
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
 from rl_training.zoo.series import MAX_SERIES
@@ -58,13 +57,7 @@ def _table(board: Board) -> str:
         rows.append(shown)
     numeric = [index for index, column in enumerate(made.columns) if column.numeric]
     content = table([column.title for column in made.columns], rows, numeric=numeric)
-    notes = [*board.notes, "A rank with = is shared: the interval overlaps that of the first of the rank."]
-    if board.points:
-        ranges = (
-            f"{env} {fmt.number(low)} to {fmt.number(high)}" for env, (low, high) in board.points.items()
-        )
-        notes.append(f"0 to 1 is: {', '.join(ranges)}.")
-    below = "".join(f'<p class="below">{escape(note)}</p>' for note in notes)
+    below = "".join(f'<p class="below">{escape(note[:1].upper() + note[1:])}.</p>' for note in notes(board))
     return section("Ranking", f'<div class="wide">{content}</div>{below}', name="ranking")
 
 

@@ -58,12 +58,12 @@ def rank_text(entry: Entry) -> str:
 
 def as_text(board: Board) -> str:
     """The table, and what must be known of it."""
-    return board_table(board).text() + "".join(f"\n{note}" for note in _notes(board)) + "\n"
+    return board_table(board).text() + "".join(f"\n{note}" for note in notes(board)) + "\n"
 
 
 def as_markdown(board: Board) -> str:
     """The same for GitHub."""
-    return board_table(board).markdown() + "".join(f"\n- {note}" for note in _notes(board)) + "\n"
+    return board_table(board).markdown() + "".join(f"\n- {note}" for note in notes(board)) + "\n"
 
 
 def as_csv(board: Board) -> str:
@@ -116,13 +116,14 @@ def _bounds(name: str, score: Estimate | None) -> dict[str, float | None]:
     return {name or "score": score.value, f"{prefix}low": score.low, f"{prefix}high": score.high}
 
 
-def _notes(board: Board) -> list[str]:
-    notes = list(board.notes)
+def notes(board: Board) -> list[str]:
+    """What must be known of the numbers."""
+    lines = list(board.notes)
     if any(entry.tied for entry in board.entries):
-        notes.append("= shares its rank: the interval overlaps that of the first of the rank")
+        lines.append("= shares its rank: the interval overlaps that of the first of the rank")
     if board.points:
         shown = ", ".join(
             f"{env} {fmt.number(low)} to {fmt.number(high)}" for env, (low, high) in board.points.items()
         )
-        notes.append(f"0 to 1 is: {shown}")
-    return notes
+        lines.append(f"0 to 1 is: {shown}")
+    return lines

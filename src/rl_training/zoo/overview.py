@@ -98,6 +98,7 @@ def group_data(group: Group, view: Overview) -> dict[str, Any]:
         "status": group.statuses,
         "drifted_runs": group.drifted,
         "drift": list(group.drift),
+        "mixed": group.mixed,
     }
     if view.threshold is not None:
         reached = group.reached(view.threshold)
@@ -185,6 +186,19 @@ def drift_text(group: Group) -> str:
     return f"{group.drifted} of {len(group.runs)}: {some}"
 
 
+def mixtures(view: Overview) -> list[str]:
+    """Groups that hold runs of different settings, with what differs, and how to keep them apart."""
+    found = {group.label: mixed for group in view.groups if (mixed := group.mixed)}
+    lines = []
+    for label, mixed in found.items():
+        some = [f"{key} {', '.join(values)}" for key, values in list(mixed.items())[:3]]
+        lines.append(f"{label}: {'; '.join(some)}{f'; +{len(mixed) - 3}' if len(mixed) > 3 else ''}")
+    keys = list(dict.fromkeys(key for mixed in found.values() for key in mixed))
+    if lines and len(keys) <= 3:
+        lines.append(f"--group-by {','.join([*view.groups[0].keys, *keys])} keeps them apart")
+    return lines
+
+
 def _cells(group: Group, view: Overview) -> dict[str, str]:
     scored = len(group.scores)
     cells = {
@@ -210,6 +224,8 @@ def _cells(group: Group, view: Overview) -> dict[str, str]:
 
 def _notes(view: Overview) -> str:
     lines: list[str] = []
+    if mixed := mixtures(view):
+        lines += _listed("runs of different settings in one group", mixed)
     if damaged := [run for run in view.runs if run.problems]:
         lines += _listed(f"{len(damaged)} damaged", [f"{r.path}: {'; '.join(r.problems)}" for r in damaged])
     if view.scan.foreign:

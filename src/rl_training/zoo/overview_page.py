@@ -10,7 +10,7 @@ from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.drift import drift_of
 from rl_training.zoo.groups import Group, config_differences
-from rl_training.zoo.overview import Overview, decimals_for, group_table
+from rl_training.zoo.overview import Overview, decimals_for, group_table, mixtures
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
 from rl_training.zoo.records import STEPS
@@ -59,6 +59,9 @@ def _notices(view: Overview) -> str:
         verb = "is" if drifted == 1 else "are"
         text = f"{drifted} of {len(runs)} runs {verb} not what the preset says."
         found.append(notice(text, ["What differs is listed under Drift."], "interrupted"))
+    if mixed := mixtures(view):
+        more = ["…", mixed[-1]] if len(mixed) > 5 else mixed[4:]
+        found.append(notice("Groups hold runs of different settings.", [*mixed[:4], *more], "interrupted"))
     if damaged := sum(bool(run.problems) for run in runs):
         text = f"Parts of {damaged} run{'s' * (damaged > 1)} could not be read."
         found.append(notice(text, ["They are listed under Problems."]))

@@ -190,12 +190,33 @@ def test_drift_from_the_preset_is_flagged(tmp_path: Path, capsys: pytest.Capture
         ("hyperparams.gamma", "config", "hyperparams.gamma: 0.9 instead of 0.98"),
     ]
     text = report(capsys, str(tmp_path), "--filter", "preset=ppo/cartpole")
-    assert "1 of 3: evaluation.episodes, hyperparams.gamma" in text
+    assert "1 of 3: hyperparams.gamma, evaluation.episodes" in text  # what is trained before how it is judged
     drift = page_of(tmp_path).by_id("drift")
     assert [row[1:3] for row in cells(drift)] == [
-        ["evaluation.episodes: 3 instead of 10", "1 of 3"],
         ["hyperparams.gamma: 0.9 instead of 0.98", "1 of 3"],
+        ["evaluation.episodes: 3 instead of 10", "1 of 3"],
     ]
+
+
+def test_a_group_of_different_settings_is_told_and_how_to_part_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_seeds(tmp_path / "a", [1.0, 2.0], hyperparams={"gamma": 0.9})
+    write_seeds(tmp_path / "b", [3.0, 4.0], hyperparams={"gamma": 0.99}, logging={"every_steps": 5})
+    write_seeds(tmp_path / "c", [5.0], env="Other-v0", hyperparams={"gamma": 0.5})
+    lines = report(capsys, str(tmp_path)).splitlines()
+    apart = "--group-by algo,env,preset,hyperparams.gamma keeps them apart"
+    assert lines[-2:] == [
+        "  ppo · CartPole-v1: hyperparams.gamma 0.9, 0.99",
+        f"  {apart}",
+    ]
+    groups = json.loads(report(capsys, str(tmp_path), "--format", "json"))["groups"]
+    assert [group["mixed"] for group in groups] == [{"hyperparams.gamma": ["0.9", "0.99"]}, {}]
+    (warning,) = [n.text for n in page_of(tmp_path).all("div") if "notice" in n.classes]
+    assert "Groups hold runs of different settings." in warning
+    assert apart in warning
+    for keys in ("algo,env,preset,hyperparams.gamma", "algo"):  # kept apart, or put together on purpose
+        assert "keeps them apart" not in report(capsys, str(tmp_path), "--group-by", keys)
 
 
 def test_hyperparameters_set_beyond_the_preset_are_flagged(tmp_path: Path) -> None:
@@ -273,7 +294,7 @@ def test_the_score_plot_is_to_scale(tmp_path: Path) -> None:
 
 
 def test_differences_between_configs_are_listed(tmp_path: Path) -> None:
-    write_seeds(tmp_path / "a", [1.0, 2.0], hyperparams={"gamma": 0.99, "tau": 0.5})
+    write_seeds(tmp_path / "a", [1.0, 2.0], hyperparams={"tau": 0.5, "gamma": 0.99})
     write_seeds(tmp_path / "b", [3.0], env="Pendulum-v1", hyperparams={"gamma": 0.9})
     write_seeds(tmp_path / "c", [4.0], env="Pendulum-v1", hyperparams={"gamma": 0.8})
     groups = group_runs(scan([tmp_path]).runs, ["env"])
