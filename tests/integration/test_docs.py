@@ -240,6 +240,8 @@ def test_every_line_of_a_shell_block_is_one_that_is_checked() -> None:
                     case ["pip", "install", what]:
                         extras = re.findall(r"[\w-]+", "".join(re.findall(r"\[(.*)\]", what)))
                         assert set(extras) <= set(project["optional-dependencies"]), f"{page.name}: {what}"
+                    case ["python", script, *_]:
+                        assert (ROOT / script).is_file(), f"{page.name}: {shlex.join(words)}"
                     case _:
                         assert words[0] in ("axiomrl", *OTHER_PROGRAMS), f"{page.name}: {shlex.join(words)}"
 
