@@ -354,6 +354,7 @@ def test_many_groups_on_one_env_leave_a_readable_chart(tmp_path: Path) -> None:
 
 
 def test_reports_import_no_torch_and_no_gymnasium(runs: Path) -> None:
+    write_seeds(runs / "preset", [1.0, 2.0], preset="ppo/cartpole")  # drift is judged as well
     code = (
         "import sys; from rl_training.cli import main; code = main(['report', *sys.argv[1:]]);"
         "print(code, [m for m in ('torch', 'matplotlib', 'gymnasium') if m in sys.modules])"
