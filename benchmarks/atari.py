@@ -3,15 +3,18 @@
     python benchmarks/atari.py [--iterations 6] [--repeats 3] [--threads 2] [--precision fp32] [-o FILE]
 
 Both play 8 games for 128 steps an iteration, then make 4 epochs of 4 minibatches with the Nature CNN.
-Stable-Baselines3 steps `make_atari_env` and `VecFrameStack`, this package its `ppo/pong` preset.
-Every measurement is a process of its own; they take turns, so that a noisy machine is noisy for both, and
-medians and their ratio are reported. Needs the extras `atari` and `bench`.
+Stable-Baselines3 steps `make_atari_env` and `VecFrameStack`, this package its `ppo/pong` preset. This package
+tells the threads of torch not to wait on busy cores; Stable-Baselines3 is measured as it comes and with the
+same advice, and the ratio is taken to the faster of the two. Every measurement is a process of its own; they
+take turns, so that a noisy machine is noisy for all, and medians are reported, beside the processor time that
+was spent, which depends less on what else the machine does. Needs the extras `atari` and `bench`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
@@ -22,19 +25,36 @@ from pathlib import Path
 from typing import Any
 
 NUM_ENVS, STEPS, EPOCHS, MINIBATCHES = 8, 128, 4, 4
-CONTENDERS = ("axiomrl", "stable-baselines3")
+WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+CONTENDERS: dict[str, dict[str, str]] = {
+    "axiomrl": {},
+    "stable-baselines3": {},
+    "stable-baselines3, short waits": {"GOMP_SPINCOUNT": "1000"},
+}
+"""Who is measured, and what its process is told besides."""
 
 
-def ours(iterations: int, threads: int, precision: str) -> float:
-    """Steps a second of this package, from the first update to the last."""
+def mark(steps: int) -> tuple[int, float, float]:
+    """How far it is, by the clock and in processor time."""
+    return steps, time.perf_counter(), time.process_time()
+
+
+def between(first: tuple[int, float, float], last: tuple[int, float, float]) -> dict[str, float]:
+    """What was done between two marks."""
+    steps, seconds, processor = (b - a for a, b in zip(first, last, strict=True))
+    return {"steps_per_second": steps / seconds, "cpu_seconds_per_1000_steps": 1000 * processor / steps}
+
+
+def ours(iterations: int, threads: int, precision: str) -> dict[str, float]:
+    """The speed of this package, from the first update to the last."""
     import rl_training
 
     class Clock(rl_training.Callback):
         def __init__(self) -> None:
-            self.marks: list[tuple[float, int]] = []
+            self.marks: list[tuple[int, float, float]] = []
 
         def on_update(self, trainer: Any) -> None:
-            self.marks.append((time.perf_counter(), trainer.global_step))
+            self.marks.append(mark(trainer.global_step))
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -53,12 +73,11 @@ def ours(iterations: int, threads: int, precision: str) -> float:
             logging={"tensorboard": False},
             callbacks=[clock],
         )
-    (begin, first), (end, last) = clock.marks[0], clock.marks[-1]
-    return (last - first) / (end - begin)
+    return between(clock.marks[0], clock.marks[-1])
 
 
-def stable_baselines3(iterations: int, threads: int) -> float:
-    """Steps a second of Stable-Baselines3's PPO with the same settings."""
+def stable_baselines3(iterations: int, threads: int) -> dict[str, float]:
+    """The speed of Stable-Baselines3's PPO with the same settings."""
     import ale_py
     import gymnasium
     import torch
@@ -70,10 +89,10 @@ def stable_baselines3(iterations: int, threads: int) -> float:
     class Marks(BaseCallback):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.times: list[float] = []
+            self.marks: list[tuple[int, float, float]] = []
 
         def _on_rollout_start(self) -> None:
-            self.times.append(time.perf_counter())
+            self.marks.append(mark(self.num_timesteps))
 
         def _on_step(self) -> bool:
             return True
@@ -98,27 +117,38 @@ def stable_baselines3(iterations: int, threads: int) -> float:
     marks = Marks()
     model.learn(STEPS * NUM_ENVS * (iterations + 1), callback=marks)
     # Rollout k begins when iteration k - 1 is over: the first interval holds the start-up.
-    return STEPS * NUM_ENVS * (len(marks.times) - 2) / (marks.times[-1] - marks.times[1])
+    return between(marks.marks[1], marks.marks[-1])
 
 
-def measure(name: str, args: argparse.Namespace) -> float:
+def measure(name: str, args: argparse.Namespace) -> dict[str, float]:
     """One measurement in a process of its own."""
     options = ["--iterations", str(args.iterations), "--threads", str(args.threads)]
     command = [sys.executable, __file__, "--contender", name, *options, "--precision", args.precision]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {key: value for key, value in os.environ.items() if key not in WAITING} | CONTENDERS[name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr}")
-    return float(done.stdout.strip().splitlines()[-1])
+    measured: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return measured
 
 
-def report(rates: dict[str, list[float]], args: argparse.Namespace) -> dict[str, Any]:
+def report(measured: dict[str, list[dict[str, float]]], args: argparse.Namespace) -> dict[str, Any]:
     """Medians and ratios, with what they were measured on."""
     from importlib.metadata import version
 
     from rl_training.experiment.metadata import hardware, versions
 
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    medians = {name: statistics.median(values) for name, values in rates.items()}
+    by_figure = {
+        figure: {name: [row[figure] for row in rows] for name, rows in measured.items()}
+        for figure in ("steps_per_second", "cpu_seconds_per_1000_steps")
+    }
+    medians = {
+        figure: {name: statistics.median(values) for name, values in columns.items()}
+        for figure, columns in by_figure.items()
+    }
+    rates, turns = medians["steps_per_second"], by_figure["steps_per_second"]
+    peers = [name for name in CONTENDERS if name != "axiomrl"]
     names = ("ale-py", "opencv-python-headless", "stable-baselines3")
     return {
         "benchmark": "atari",
@@ -136,11 +166,17 @@ def report(rates: dict[str, list[float]], args: argparse.Namespace) -> dict[str,
         "versions": {**versions(), **{name: version(name) for name in names}},
         "hardware": hardware(),
         "commit": commit.stdout.strip() or None,
-        "steps_per_second": medians,
-        "ratio_of_medians": medians["axiomrl"] / medians["stable-baselines3"],
-        "ratios": [a / b for a, b in zip(*rates.values(), strict=True)],
-        "all": rates,
+        **medians,
+        "ratio_of_medians": rates["axiomrl"] / max(rates[name] for name in peers),
+        "ratios": [mine / max(theirs) for mine, *theirs in zip(*turns.values(), strict=True)],
+        "all": by_figure,
     }
+
+
+def in_words(row: dict[str, float]) -> str:
+    """Both figures of a measurement."""
+    rate, processor = row["steps_per_second"], row["cpu_seconds_per_1000_steps"]
+    return f"{rate:,.0f} steps/s ({processor:.2f} CPU s a 1000)"
 
 
 def main() -> None:
@@ -152,22 +188,28 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of torch, for both, and of our games")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of this package")
-    parser.add_argument("--contender", choices=CONTENDERS, help="measure one of them, in this process")
+    parser.add_argument("--contender", choices=list(CONTENDERS), help="measure one of them, in this process")
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
     if args.contender == "axiomrl":
-        print(ours(args.iterations, args.threads, args.precision))
+        print(json.dumps(ours(args.iterations, args.threads, args.precision)))
         return
     if args.contender is not None:
-        print(stable_baselines3(args.iterations, args.threads))
+        print(json.dumps(stable_baselines3(args.iterations, args.threads)))
         return
-    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for turn in range(args.repeats):
         for name in CONTENDERS:
-            rates[name].append(measure(name, args))
-        print(f"turn {turn + 1}: " + "  ".join(f"{n} {v[-1]:,.0f}" for n, v in rates.items()), flush=True)
-    result = report(rates, args)
-    print(f"medians {result['steps_per_second']}  ratio {result['ratio_of_medians']:.2f}")
+            measured[name].append(measure(name, args))
+        print(
+            f"turn {turn + 1}: " + "; ".join(f"{n} {in_words(v[-1])}" for n, v in measured.items()),
+            flush=True,
+        )
+    result = report(measured, args)
+    for name in CONTENDERS:
+        row = {figure: result[figure][name] for figure in measured[name][0]}
+        print(f"{name:32} {in_words(row)}")
+    print(f"ratio to the faster peer {result['ratio_of_medians']:.2f}")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(result, indent=2) + "\n")

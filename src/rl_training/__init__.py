@@ -5,9 +5,16 @@ The public names below are loaded when first used, so that importing the package
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# Threads of torch that wait for each other keep their cores busy for milliseconds: where other processes want
+# these too, several threads are slower than one, by far. GNU's OpenMP reads this when torch is loaded. A
+# thousand turns take some 25 microseconds, which is enough between two operations.
+if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    os.environ["GOMP_SPINCOUNT"] = "1000"
 
 _EXPORTS = {
     "TrainConfig": "rl_training.experiment.config",

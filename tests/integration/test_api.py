@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,22 @@ def test_importing_the_package_does_not_import_torch() -> None:
         "assert not hasattr(rl_training, 'Nothing')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+)
+def test_threads_give_busy_cores_away_unless_the_user_has_said_how_they_wait(
+    given: dict[str, str], kept: str | None
+) -> None:
+    waiting = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    environment = {name: value for name, value in os.environ.items() if name not in waiting} | given
+    code = "import os, rl_training; print(os.environ.get('GOMP_SPINCOUNT'))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == str(kept)
 
 
 def test_train_writes_a_run_and_says_what_came_out(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ class ConvEncoder(Encoder):
 
     planes: Image
     convs: nn.Sequential
+    """All but the ReLU at their end."""
     dense: nn.Linear
     precision: torch.dtype = torch.float32
 
@@ -79,7 +80,15 @@ class ConvEncoder(Encoder):
 
     def features(self, planes: Tensor) -> Tensor:
         """Rows of features."""
-        return torch.relu(self.dense(self.convs(planes).flatten(1)))
+        return torch.relu_(self.dense(self.flat(planes)))
+
+    def flat(self, planes: Tensor) -> Tensor:
+        """What the convolutions see, as rows.
+
+        Their last ReLU comes after the rows are put together, which takes a copy out of channels-last memory:
+        so it reads and writes one order of memory, in its backward pass too.
+        """
+        return torch.relu_(self.convs(planes).flatten(1))
 
 
 class NatureCNN(ConvEncoder):
@@ -98,11 +107,10 @@ class NatureCNN(ConvEncoder):
         self.planes = Image(layout, scale)
         self.convs = nn.Sequential(
             nn.Conv2d(layout.channels, 32, kernel_size=8, stride=4),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(32, 64, kernel_size=4, stride=2),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(64, 64, kernel_size=3, stride=1),
-            nn.ReLU(),
         )
         self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
         self.out_dim = out_dim
@@ -117,7 +125,7 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x + self.second(torch.relu(self.first(torch.relu(x))))
+        out: Tensor = x + self.second(torch.relu_(self.first(torch.relu(x))))
         return out
 
 
@@ -141,7 +149,7 @@ class ImpalaCNN(ConvEncoder):
                 ResidualBlock(after),
                 ResidualBlock(after),
             ]
-        self.convs = nn.Sequential(*layers, nn.ReLU())
+        self.convs = nn.Sequential(*layers)
         self.dense = nn.Linear(_flat_size(self.convs, layout), out_dim)
         self.out_dim = out_dim
 
@@ -154,12 +162,12 @@ class DrqCNN(ConvEncoder):
 
     def __init__(self, layout: ImageLayout, scale: float = 1.0) -> None:
         super().__init__()
-        self.planes = Image(layout, scale)
+        self.planes = Image(layout, scale, offset=-0.5)  # colours around zero
         layers: list[nn.Module] = []
         sizes = zip((layout.channels, *self.channels), self.channels, self.strides, strict=False)
         for before, after, stride in sizes:
-            layers += [nn.Conv2d(before, after, kernel_size=3, stride=stride), nn.ReLU()]
-        self.convs = nn.Sequential(*layers)
+            layers += [nn.Conv2d(before, after, kernel_size=3, stride=stride), nn.ReLU(inplace=True)]
+        self.convs = nn.Sequential(*layers[:-1])
         if min(layout.height, layout.width) < self.min_size():
             size, least = f"{layout.height}x{layout.width}", self.min_size()
             raise ConfigError(
@@ -177,9 +185,8 @@ class DrqCNN(ConvEncoder):
         return size
 
     def features(self, planes: Tensor) -> Tensor:
-        """Rows of features, of colours around zero."""
-        convolved: Tensor = self.convs(planes - 0.5)
-        return convolved.flatten(1)
+        """Rows of features."""
+        return self.flat(planes)
 
 
 class SmallDrqCNN(DrqCNN):

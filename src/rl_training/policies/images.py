@@ -20,19 +20,23 @@ class ImageLayout:
 
 
 class Image(nn.Module):
-    """An image in any layout as float planes `[batch, channels, height, width]`, times `scale`."""
+    """Any image as float planes `[batch, channels, height, width]`: times `scale`, plus `offset`."""
 
-    def __init__(self, layout: ImageLayout, scale: float = 1.0) -> None:
+    def __init__(self, layout: ImageLayout, scale: float = 1.0, offset: float = 0.0) -> None:
         super().__init__()
         self.order = (0, *(axis + 1 for axis in layout.order))
         self.shape = (layout.channels, layout.height, layout.width)
-        self.scale = scale
+        self.scale, self.offset = scale, offset
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.permute(self.order).reshape(x.shape[0], *self.shape)
         # Convolutions, above all their backward pass, are faster so; bytes are cheaper to rearrange.
-        x = x.contiguous(memory_format=torch.channels_last).float()
-        return x if self.scale == 1.0 else x * self.scale
+        x = x.contiguous(memory_format=torch.channels_last)
+        if self.scale == 1.0 and self.offset == 0.0:
+            return x.float()
+        # There is much of it: one copy, changed in place.
+        planes = x.to(torch.float32, copy=True).mul_(self.scale)
+        return planes if self.offset == 0.0 else planes.add_(self.offset)
 
 
 def image_layout(shape: Sequence[int]) -> ImageLayout:

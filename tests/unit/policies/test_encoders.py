@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from rl_training.errors import ConfigError, UnknownNameError
 from rl_training.policies.build import build_actor_critic, build_encoder
@@ -18,6 +21,7 @@ from rl_training.policies.encoder_registry import find_encoder
 from rl_training.policies.encoders import (
     ConvEncoder,
     DictEncoder,
+    DrqCNN,
     FlatEncoder,
     ImpalaCNN,
     NatureCNN,
@@ -299,3 +303,56 @@ def test_planes_lie_in_channels_last_memory_whatever_the_layout() -> None:
     for shape in ((4, 84, 84), (84, 84, 3), (84, 84)):
         planes = Image(image_layout(shape), 1 / 255)(torch.zeros((2, *shape), dtype=torch.uint8))
         assert planes.is_contiguous(memory_format=torch.channels_last)
+
+
+def nature(x: Tensor, w: dict[str, Tensor]) -> Tensor:
+    """Mnih et al. 2015, as a textbook would write it."""
+    for layer, stride in (("convs.0", 4), ("convs.2", 2), ("convs.4", 1)):
+        x = F.conv2d(x, w[f"{layer}.weight"], w[f"{layer}.bias"], stride).clamp(min=0)
+    return F.linear(x.flatten(1), w["dense.weight"], w["dense.bias"]).clamp(min=0)
+
+
+def impala(x: Tensor, w: dict[str, Tensor]) -> Tensor:
+    """Espeholt et al. 2018: a convolution, a pool and two residual blocks, three times."""
+
+    def conv(x: Tensor, layer: str) -> Tensor:
+        return F.conv2d(x, w[f"{layer}.weight"], w[f"{layer}.bias"], padding=1)
+
+    for stage in range(0, 12, 4):
+        x = F.max_pool2d(conv(x, f"convs.{stage}"), 3, stride=2, padding=1)
+        for block in (f"convs.{stage + 2}", f"convs.{stage + 3}"):
+            x = x + conv(conv(x.clamp(min=0), f"{block}.first").clamp(min=0), f"{block}.second")
+    return F.linear(x.clamp(min=0).flatten(1), w["dense.weight"], w["dense.bias"]).clamp(min=0)
+
+
+def drq(x: Tensor, w: dict[str, Tensor]) -> Tensor:
+    """Yarats et al. 2021."""
+    x = x - 0.5
+    for layer, stride in (("convs.0", 2), ("convs.2", 1), ("convs.4", 1), ("convs.6", 1)):
+        x = F.conv2d(x, w[f"{layer}.weight"], w[f"{layer}.bias"], stride).clamp(min=0)
+    return x.flatten(1)
+
+
+@pytest.mark.parametrize(("encoder", "written"), [(NatureCNN, nature), (ImpalaCNN, impala), (DrqCNN, drq)])
+def test_features_and_gradients_are_those_of_the_network_written_out(encoder: Any, written: Any) -> None:
+    torch.manual_seed(0)
+    net = encoder(image_layout((4, 40, 44)), scale=1 / 255)
+    frames = torch.randint(0, 256, (5, 4, 40, 44), dtype=torch.uint8)
+    exact = {name: value.detach().double().requires_grad_() for name, value in net.named_parameters()}
+    features, expected = net(frames), written(frames.double() / 255, exact)
+    assert_close(features, expected.float(), rtol=1e-4, atol=1e-6)
+    assert (features == 0).any()  # the last ReLU is there
+    weights = torch.randn_like(features)
+    gradients = torch.autograd.grad((features * weights).sum(), list(net.parameters()))
+    references = torch.autograd.grad((expected * weights).sum(), list(exact.values()))
+    for gradient, reference in zip(gradients, references, strict=True):
+        assert float((gradient - reference).norm() / reference.norm()) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_planes_are_scaled_and_moved_and_their_source_is_left_alone(dtype: torch.dtype) -> None:
+    pixels = torch.arange(2 * 36 * 36, dtype=torch.float32).remainder(200).to(dtype).reshape(2, 36, 36, 1)
+    before = pixels.clone()
+    planes = Image(image_layout((36, 36, 1)), scale=0.5, offset=-3.0)(pixels)
+    assert torch.equal(planes, before.float().permute(0, 3, 1, 2) * 0.5 - 3.0)
+    assert torch.equal(pixels, before)

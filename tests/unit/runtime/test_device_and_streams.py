@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -34,13 +36,30 @@ def test_devices() -> None:
 
 @pytest.mark.parametrize(("setting", "exact"), [("auto", True), (True, True), (False, False)])
 def test_torch_settings_hold_inside_and_are_put_back(setting: Any, exact: bool) -> None:
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    def settings() -> tuple[int, bool, bool]:
+        filled = torch.utils.deterministic.fill_uninitialized_memory
+        return torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), filled
+
+    before = settings()
     with torch_settings(CPU, threads=2, deterministic=setting):
-        assert torch.get_num_threads() == 2
-        assert torch.are_deterministic_algorithms_enabled() is exact
+        assert settings() == (2, exact, setting != "auto")
     with pytest.raises(KeyError), torch_settings(CPU, threads=2, deterministic=setting):
         raise KeyError
-    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+    assert settings() == before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_memory_that_was_freed_is_used_again_without_asking_the_system() -> None:
+    def pages_asked_for() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        arrays = [torch.ones(2**21) for _ in range(12)]  # 8 MiB each
+        del arrays
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    with torch_settings(CPU, threads=1, deterministic="auto"):
+        pages_asked_for()
+        assert pages_asked_for() < 5000  # of 24,576
+    assert pages_asked_for() > 10_000  # all of it has been handed back
 
 
 def test_streams_depend_on_seed_and_name_and_not_on_the_order_of_use() -> None:
