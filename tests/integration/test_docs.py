@@ -392,6 +392,13 @@ def test_checkpoint_components_are_documented(workplace: Path) -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(state)
 
 
+@pytest.mark.parametrize("tier", ["core", "experimental", "contrib"])
+def test_every_name_of_a_tier_is_listed(tier: str) -> None:
+    text = (ROOT / "docs" / "compatibility.md").read_text()
+    (listed,) = re.findall(rf"What is in \*\*{tier}\*\*(?: today)?: (.*?)[;.]\s", text, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", listed)) == set(importlib.import_module(f"rl_training.{tier}").__all__)
+
+
 def test_algorithms_are_in_the_table() -> None:
     page = (ROOT / "docs" / "algorithms" / "index.md").read_text(encoding="utf-8")
     for entry in registry.algorithms().values():
