@@ -55,8 +55,6 @@ class TRPOConfig(OnPolicyHyperparams):
     """Adam's ε."""
     target_kl: PositiveFloat = 0.01
     """The trust region: how far a step may move the policy, as the mean KL divergence from the old one."""
-    target_kl_schedule: ScheduleKind = "constant"
-    """constant, or closing over the run: linear, cosine."""
     cg_steps: PositiveInt = 15
     """Conjugate-gradient steps towards the natural gradient."""
     cg_damping: NonNegativeFloat = 0.1
@@ -92,7 +90,6 @@ class TRPO(OnPolicyAlgorithm):
         actor = {id(parameter) for parameter in self.actor}
         self.critic = [p for p in self.policy.parameters() if id(p) not in actor]
         learning_rate = self.schedule(hp.learning_rate, hp.learning_rate_schedule, "learning_rate")
-        self.target_kl = self.schedule(hp.target_kl, hp.target_kl_schedule, "target_kl")
         self.optimizer = Adam(self.critic, learning_rate, eps=hp.adam_eps)
         self.optimizers["adam"] = self.optimizer
 
@@ -113,7 +110,7 @@ class TRPO(OnPolicyAlgorithm):
             assign_flat(self.actor, start + hp.line_search_shrink**tries * step)
             with torch.no_grad():
                 new_objective, new_kl, _ = self.surrogate(rollout, advantages, old)
-            accepted = bool((new_kl <= self.target_kl) & (new_objective > objective))
+            accepted = bool((new_kl <= hp.target_kl) & (new_objective > objective))
             if accepted:
                 break
         else:
@@ -147,7 +144,7 @@ class TRPO(OnPolicyAlgorithm):
             return product(vector) + hp.cg_damping * vector
 
         direction = conjugate_gradient(fisher, gradient, hp.cg_steps)
-        return direction * (2.0 * self.target_kl / (direction @ fisher(direction))).sqrt()
+        return direction * (2.0 * hp.target_kl / (direction @ fisher(direction))).sqrt()
 
     def update(self, batch: Batch) -> UpdateResult:
         """One gradient step of the critic on one minibatch."""
