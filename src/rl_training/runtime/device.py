@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -63,7 +64,7 @@ def torch_settings(device: torch.device, *, threads: int, deterministic: bool | 
     Meanwhile freed memory stays with the process.
     """
     exact = device.type == "cpu" if deterministic == "auto" else bool(deterministic)
-    filling = torch.utils.deterministic
+    filling: Any = torch.utils.deterministic
     before = (
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
