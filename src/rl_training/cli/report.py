@@ -73,13 +73,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _is_single(args: argparse.Namespace) -> bool:
     """One run (or checkpoint, which is an error that says so), and nothing asked for that needs more."""
-    from rl_training.experiment.runs import is_checkpoint_dir
+    from rl_training.experiment.runs import CONFIG, is_checkpoint_dir
     from rl_training.zoo.scan import PARTS
 
     if len(args.paths) > 1 or args.conditions or args.group_by or args.sort or args.threshold is not None:
         return False
     path: Path = args.paths[0]
-    own = sum((path / part).exists() for part in PARTS) >= 2 or is_checkpoint_dir(path)
+    is_run = sum((path / part).exists() for part in PARTS) >= 2
+    is_checkpoint = is_checkpoint_dir(path) and (path / CONFIG).exists()  # `zoo run` has a manifest, too
+    own = is_run or is_checkpoint
     return (own or path.is_file()) and chosen_format(args, "html") == "html"
 
 
