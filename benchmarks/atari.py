@@ -168,6 +168,7 @@ def report(measured: dict[str, list[dict[str, float]]], args: argparse.Namespace
         "commit": commit.stdout.strip() or None,
         **medians,
         "ratio_of_medians": rates["axiomrl"] / max(rates[name] for name in peers),
+        "ratio_to_each": {name: rates["axiomrl"] / rates[name] for name in peers},
         "ratios": [mine / max(theirs) for mine, *theirs in zip(*turns.values(), strict=True)],
         "all": by_figure,
     }
@@ -209,7 +210,8 @@ def main() -> None:
     for name in CONTENDERS:
         row = {figure: result[figure][name] for figure in measured[name][0]}
         print(f"{name:32} {in_words(row)}")
-    print(f"ratio to the faster peer {result['ratio_of_medians']:.2f}")
+    for name, ratio in result["ratio_to_each"].items():
+        print(f"ratio {ratio:.2f} to {name}")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(result, indent=2) + "\n")
