@@ -116,7 +116,7 @@ def test_verify_judges_by_the_band_and_runs_nothing_twice(
     written = json.loads((tmp_path / "results" / "ppo-cartpole.json").read_text())
     assert written["runs"][0]["returns"] == printed["runs"][0]["returns"]
     assert written["runs"][0]["command"][:4] == ["axiomrl", "train", "--preset", "ppo/cartpole"]
-    assert main(["report", "runs/zoo/tiny", "--format", "html"]) == 0  # its manifest does not make it a checkpoint
+    assert main(["report", "runs/zoo/tiny", "--format", "html"]) == 0  # though it has a manifest
     assert "ppo/cartpole" in (tmp_path / "runs/zoo/tiny/report.html").read_text()
     capsys.readouterr()
     assert main(["zoo", "verify", "ppo/cartpole-no-velocity"]) == 2
