@@ -131,6 +131,7 @@ FLAWS = [
 ]  # fmt: skip
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it writes files
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(FLAWS)), max_size=3))
 def test_evaluations_read_at_once_are_those_read_line_by_line(flaws: list[tuple[int, bytes]]) -> None:
     """Whatever lies between, after or inside of sound rows."""
