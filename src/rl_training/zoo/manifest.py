@@ -77,11 +77,12 @@ def write_results(manifest: Mapping[str, Any], folder: Path, label: str | None =
         if any(run["status"] != "completed" for run in runs):
             continue
         left_out = ("preset", "algo", "env_id", "name", "status")
+        about, runs = _shared(manifest, runs)
         report = {
             "preset": runs[0]["preset"] or name,
             "episodes": manifest["episodes"],
             **({} if manifest["checkpoint"] == "latest" else {"checkpoint": manifest["checkpoint"]}),
-            **{key: manifest[key] for key in _ABOUT if key in manifest},
+            **about,
             "summary": {
                 key: summary[key] for key in ("mean", "min", "max", "success_rate") if key in summary
             },
@@ -91,6 +92,19 @@ def write_results(manifest: Mapping[str, Any], folder: Path, label: str | None =
         _write(path, report)
         written.append(path)
     return written
+
+
+def _shared(
+    manifest: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the runs of a preset were made with: that of the first, and of every other where it differs."""
+    wholes = [{**{key: manifest[key] for key in _ABOUT if key in manifest}, **run} for run in runs]
+    about = {key: wholes[0][key] for key in _ABOUT if key in wholes[0]}
+    same = [{key for key in about if whole.get(key) == about[key]} for whole in wholes]
+    return about, [
+        {key: value for key, value in whole.items() if key not in known}
+        for whole, known in zip(wholes, same, strict=True)
+    ]
 
 
 def _summary(plan: Plan, name: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

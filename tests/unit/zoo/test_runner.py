@@ -257,3 +257,23 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except (OSError, IndexError):
         return False
+
+
+def test_results_of_a_preset_name_the_commits_of_its_own_runs(tmp_path: Path) -> None:
+    commits = {"ppo/a": ["1", "1"], "ppo/b": ["2", "3"]}
+    runs = [
+        {"name": name, "preset": name, "status": "completed", "seed": seed, "git": {"commit": commit}}
+        for name, made_by in commits.items()
+        for seed, commit in enumerate(made_by)
+    ]
+    for run in runs[:2]:
+        del run["git"]  # as in the manifest, whose own is that of its first run
+    manifest = {
+        "episodes": 1, "checkpoint": "latest", "git": {"commit": "1"}, "runs": runs,
+        "summary": {name: {"mean": 0.0} for name in commits},
+    }  # fmt: skip
+    first, second = (json.loads(path.read_text()) for path in write_results(manifest, tmp_path))
+    assert first["git"] == {"commit": "1"}
+    assert [run.get("git") for run in first["runs"]] == [None, None]
+    assert second["git"] == {"commit": "2"}
+    assert [run.get("git") for run in second["runs"]] == [None, {"commit": "3"}]
