@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -133,12 +132,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, float]:
 
 
 def report(measured: dict[str, list[dict[str, float]]], args: argparse.Namespace) -> dict[str, Any]:
-    """Medians and ratios, with what they were measured on."""
-    from importlib.metadata import version
-
-    from rl_training.experiment.metadata import hardware, versions
-
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    """Medians and ratios."""
     by_figure = {
         figure: {name: [row[figure] for row in rows] for name, rows in measured.items()}
         for figure in ("steps_per_second", "cpu_seconds_per_1000_steps")
@@ -149,9 +143,7 @@ def report(measured: dict[str, list[dict[str, float]]], args: argparse.Namespace
     }
     rates, turns = medians["steps_per_second"], by_figure["steps_per_second"]
     peers = [name for name in CONTENDERS if name != "axiomrl"]
-    names = ("ale-py", "opencv-python-headless", "stable-baselines3")
     return {
-        "benchmark": "atari",
         "settings": {
             "env_id": "ALE/Pong-v5",
             "num_envs": NUM_ENVS,
@@ -162,10 +154,6 @@ def report(measured: dict[str, list[dict[str, float]]], args: argparse.Namespace
             "precision": args.precision,
             "iterations": args.iterations,
         },
-        "python": platform.python_version(),
-        "versions": {**versions(), **{name: version(name) for name in names}},
-        "hardware": hardware(),
-        "commit": commit.stdout.strip() or None,
         **medians,
         "ratio_of_medians": rates["axiomrl"] / max(rates[name] for name in peers),
         "ratio_to_each": {name: rates["axiomrl"] / rates[name] for name in peers},
@@ -213,8 +201,10 @@ def main() -> None:
     for name, ratio in result["ratio_to_each"].items():
         print(f"ratio {ratio:.2f} to {name}")
     if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+        from record import write_record  # it imports torch, which the processes that measure set up first
+
+        peers = ("ale-py", "opencv-python-headless", "stable-baselines3")
+        write_record(args.output, "atari", result, peers=peers)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ and critic. `--against` puts PPO on another backend beside it, the two in turns,
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,9 +21,9 @@ from typing import Any
 import torch
 
 import rl_training
+from record import write_record
 from rl_training.envs.batched.make import make_batched_vector_env
 from rl_training.envs.batched.vector import BatchedVectorEnv
-from rl_training.experiment.metadata import hardware, versions
 from rl_training.runtime.device import resolve_device
 
 STEPS, EPOCHS, MINIBATCHES = 128, 4, 4
@@ -177,21 +174,14 @@ def main() -> None:
     one = against if args.against else measure
     results = [one(args, device, num_envs) for num_envs in args.num_envs or default]
     if args.output is not None:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        report = {
-            "benchmark": "batched_envs",
+        figures = {
             "env_id": args.env_id,
             "device": str(device),
             "against": args.against,
             "settings": {"num_steps": STEPS, "update_epochs": EPOCHS, "num_minibatches": MINIBATCHES},
-            "python": platform.python_version(),
-            "versions": versions(),
-            "hardware": hardware(),
-            "commit": commit.stdout.strip() or None,
             "results": results,
         }
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+        write_record(args.output, "batched_envs", figures)
 
 
 if __name__ == "__main__":

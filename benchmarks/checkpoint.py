@@ -9,22 +9,20 @@ before. HalfCheetah's shapes: 17 numbers an observation, 6 an action.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
 
+from record import write_record
 from rl_training import TrainConfig
 from rl_training.data.layout import rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.experiment.checkpoint import write_checkpoint
-from rl_training.experiment.metadata import git_state, hardware, versions
 from rl_training.types import Spec, StepResult
 
 NUM_ENVS, LATER = 8, 1000
@@ -74,17 +72,12 @@ def main() -> None:
     first, second = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"first save {first:.3f} s, {LATER} transitions later {second:.3f} s: ratio {second / first:.3f}")
     if args.output is not None:
-        report: dict[str, Any] = {
-            "benchmark": "checkpoint",
+        figures = {
             "transitions": args.transitions,
             "seconds": {"first": first, "second": second, "all": pairs},
             "ratio": second / first,
-            "versions": versions(),
-            "hardware": hardware(),
-            "git": git_state(),
         }
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+        write_record(args.output, "checkpoint", figures)
 
 
 if __name__ == "__main__":

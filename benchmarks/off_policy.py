@@ -10,10 +10,7 @@ so that a noisy machine is noisy for both; medians and their ratio are reported.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +21,12 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from record import write_record
 from rl_training import registry
 from rl_training.algorithms.base import Context
 from rl_training.data.layout import rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
-from rl_training.experiment.metadata import hardware, versions
 from rl_training.policies.config import NetworkConfig
 from rl_training.types import Spec, StepResult
 
@@ -221,21 +218,9 @@ def main() -> None:
     results = [compare(name, args.steps, args.repeats, args.transitions) for name in args.algos]
     replay = priorities(args.sizes, args.repeats)
     if args.output is not None:
-        from importlib.metadata import version
-
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        report = {
-            "benchmark": "off_policy",
-            "settings": {"threads": 1, "steps": args.steps, "transitions": args.transitions},
-            "python": platform.python_version(),
-            "versions": {**versions(), "stable-baselines3": version("stable-baselines3")},
-            "hardware": hardware(),
-            "commit": commit.stdout.strip() or None,
-            "results": results,
-            "replay": replay,
-        }
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+        settings = {"threads": 1, "steps": args.steps, "transitions": args.transitions}
+        figures = {"settings": settings, "results": results, "replay": replay}
+        write_record(args.output, "off_policy", figures, peers=["stable-baselines3"])
 
 
 if __name__ == "__main__":

@@ -10,10 +10,7 @@ two take turns so that a noisy machine is noisy for both; medians and their rati
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +21,7 @@ import gymnasium as gym
 import torch
 
 import rl_training
-from rl_training.experiment.metadata import hardware, versions
+from record import write_record
 
 STEPS, EPOCHS, MINIBATCHES = 128, 4, 4
 
@@ -148,25 +145,9 @@ def main() -> None:
         for num_envs, _, backend in (case.partition(":") for case in args.cases)
     ]
     if args.output is not None:
-        from importlib.metadata import version
-
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        report = {
-            "benchmark": "ppo_cartpole",
-            "settings": {
-                "num_steps": STEPS,
-                "update_epochs": EPOCHS,
-                "num_minibatches": MINIBATCHES,
-                "threads": 1,
-            },
-            "python": platform.python_version(),
-            "versions": {**versions(), "stable-baselines3": version("stable-baselines3")},
-            "hardware": hardware(),
-            "commit": commit.stdout.strip() or None,
-            "results": results,
-        }
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+        settings = {"num_steps": STEPS, "update_epochs": EPOCHS, "num_minibatches": MINIBATCHES, "threads": 1}
+        figures = {"settings": settings, "results": results}
+        write_record(args.output, "ppo_cartpole", figures, peers=["stable-baselines3"])
 
 
 if __name__ == "__main__":

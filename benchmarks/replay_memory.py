@@ -9,7 +9,6 @@ ALE's do, looks at the resident memory of the process before and after, and draw
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from record import write_record
 from rl_training.data.frame_stacks import frame_stacks
 from rl_training.data.layout import rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import UniformSampler
-from rl_training.experiment.metadata import git_state, hardware, versions
 from rl_training.types import Spec, StepResult
 
 NUM_ENVS, STACK, EPISODE = 8, 4, 500
@@ -106,15 +105,7 @@ def main() -> None:
         f"a batch of 32 in {result['seconds']['batch_of_32'] * 1e3:.2f} ms"
     )
     if args.output is not None:
-        report = {
-            "benchmark": "replay_memory",
-            **result,
-            "versions": versions(),
-            "hardware": hardware(),
-            "git": git_state(),
-        }
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+        write_record(args.output, "replay_memory", result)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from rl_training.experiment.metadata import git_state, hardware, versions
+from record import write_record
 
 ALGOS = ("ppo", "dqn", "sac", "td3", "a2c")
 ENVS = ("CartPole-v1", "Acrobot-v1", "Pendulum-v1", "LunarLander-v3")
@@ -109,11 +109,7 @@ def main() -> None:
         )
     print(f"load of the machine: {load:.1f} on {os.cpu_count()} cores")
     if args.output is not None:
-        report = {
-            "benchmark": "report-scan", "runs": args.runs, **looks, "load_average": load,
-            "versions": versions(), "hardware": hardware(), "git": git_state(),
-        }  # fmt: skip
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+        write_record(args.output, "report-scan", {"runs": args.runs, **looks, "load_average": load})
 
 
 if __name__ == "__main__":
