@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.data.minibatches import map_obs, require_parts, split
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.functional.returns import gae
 from rl_training.types import RolloutBatch
@@ -202,14 +203,14 @@ class RolloutBuffer:
 
     def whole(self) -> RolloutBatch:
         """All of the rollout as one flat batch in the order of time, without a copy."""
-        return next(self._split(1, lambda x: x.flatten(0, 1), dim=0))
+        return next(split(self, 1, lambda x: x.flatten(0, 1), dim=0))
 
     def minibatches(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
         """One epoch of shuffled flat minibatches `[batch, …]`, every transition exactly once."""
-        self._check_split(num_minibatches, self.num_steps * self.num_envs, "transitions")
+        require_parts(num_minibatches, self.num_steps * self.num_envs, "transitions")
         # One gather a field and epoch, then views: fewer and cheaper operations than a gather a minibatch.
         order = self._permutation(self.num_steps * self.num_envs, generator)
-        return self._split(num_minibatches, lambda x: x.flatten(0, 1).index_select(0, order), dim=0)
+        return split(self, num_minibatches, lambda x: x.flatten(0, 1).index_select(0, order), dim=0)
 
     def sequences(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
         """One epoch of minibatches of sequences `[sequence_length, sequences, …]`, in order of time.
@@ -220,7 +221,7 @@ class RolloutBuffer:
         length = self.sequence_length
         what = f"sequences of {length} steps ({self.num_envs} envs of {self.num_steps} steps)"
         count = self.num_envs * self.num_steps // length
-        self._check_split(num_minibatches, count, what)
+        require_parts(num_minibatches, count, what)
         order = self._permutation(count, generator)
 
         def select(x: Tensor) -> Tensor:
@@ -229,7 +230,11 @@ class RolloutBuffer:
             return pieces.index_select(1, order.to(x.device))
 
         starts = torch.cat([self.initial_episode_starts[None], self._episode_ended()[:-1]]) != 0
-        return self._split(num_minibatches, select, 1, starts.cpu(), order)
+        states = None
+        if self.initial_state is not None:
+            kept = [self.initial_state, *self._later_states]
+            states = {k: torch.cat([state[k] for state in kept])[order] for k in self.initial_state}
+        return split(self, num_minibatches, select, dim=1, episode_starts=starts.cpu(), states=states)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of the buffer by name; they are the buffer's own, not copies."""
@@ -295,58 +300,16 @@ class RolloutBuffer:
 
     def _writable(self, tensors: TensorObs) -> Any:
         """What a step is written into: views in NumPy in main memory, the tensors themselves elsewhere."""
-        return _map(lambda x: x.numpy(), tensors) if self.on_host else tensors
+        return map_obs(lambda x: x.numpy(), tensors) if self.on_host else tensors
 
     def _permutation(self, length: int, generator: torch.Generator) -> Tensor:
         return torch.randperm(length, generator=generator, device=generator.device).to(self.device)
-
-    def _split(
-        self,
-        parts: int,
-        select: Callable[[Tensor], Tensor],
-        dim: int,
-        episode_starts: Tensor | None = None,
-        columns: Tensor | None = None,
-    ) -> Iterator[RolloutBatch]:
-        """Shuffle every field by `select` and hand out its `parts` along `dim`, side by side."""
-
-        def shuffled(x: Tensor) -> tuple[Tensor, ...]:
-            return select(x).tensor_split(parts, dim)
-
-        names = ("actions", "logprobs", "values", "advantages", "returns")
-        fields = {name: shuffled(getattr(self, name)) for name in names}
-        obs = _map(shuffled, self.obs)
-        starts = None if episode_starts is None else shuffled(episode_starts)
-        state = None
-        if columns is not None and self.initial_state is not None:
-            states = [self.initial_state, *self._later_states]
-            rows = {key: torch.cat([state[key] for state in states]) for key in self.initial_state}
-            state = {k: v.index_select(0, columns).tensor_split(parts) for k, v in rows.items()}
-        for i in range(parts):
-            yield RolloutBatch(
-                obs={k: v[i] for k, v in obs.items()} if isinstance(obs, dict) else obs[i],
-                **{name: field[i] for name, field in fields.items()},
-                episode_starts=None if starts is None else starts[i],
-                state=None if state is None else {k: v[i] for k, v in state.items()},
-            )
 
     def _named_tensors(self) -> dict[str, Tensor]:
         parts = self.obs if isinstance(self.obs, dict) else {"": self.obs}
         obs = {f"obs.{k}" if k else "obs": v for k, v in parts.items()}
         names = ("actions", *SCALARS, "carried", "initial_episode_starts")
         return {**obs, **{name: getattr(self, name) for name in names}}
-
-    @staticmethod
-    def _check_split(parts: int, available: int, what: str) -> None:
-        if not 1 <= parts <= available:
-            raise ConfigError(
-                f"num_minibatches is {parts}, but the rollout has {available} {what}: "
-                f"choose a number from 1 to {available}"
-            )
-
-
-def _map(function: Callable[[Tensor], Any], obs: TensorObs) -> Any:
-    return {k: function(v) for k, v in obs.items()} if isinstance(obs, dict) else function(obs)
 
 
 def _copy_state(state: PolicyState) -> PolicyState:

@@ -48,6 +48,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, numeric: Ite
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
+def figures(cells: Iterable[tuple[str, str, str]]) -> str:
+    """The few numbers that matter: each a label, a value and a note, all plain text."""
+    items = "".join(
+        f'<div><dt>{escape(label)}</dt><dd class="value">{escape(value)}</dd>'
+        f'<dd class="note">{escape(note)}</dd></div>'
+        for label, value, note in cells
+    )
+    return f'<dl id="figures" class="figures">{items}</dl>'
+
+
 def pairs(title: str, items: Iterable[tuple[str, str]]) -> str:
     """A titled list of names and values, both plain text."""
     rows = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in items)

@@ -10,7 +10,7 @@ from rl_training.errors import AxiomError
 from rl_training.experiment.files import replace_atomically
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, Mark, chart, stacked_bar
-from rl_training.zoo.page import notice, page, section, table
+from rl_training.zoo.page import figures, notice, page, section, table
 from rl_training.zoo.provenance import checkpoints, commands, configuration, environment, resumes, traceback
 from rl_training.zoo.records import (
     LENGTH,
@@ -89,7 +89,7 @@ def key_figures(run: RunRecord) -> str:
     final, best = run.final_evaluation, run.best_evaluation
     wall, rate = run.wall_seconds, run.steps_per_second
     grade = mapping(run.metadata.get("resume_grade"))
-    figures = [
+    cells = [
         ("Final evaluation", *_score(final)),
         ("Best evaluation", *_score(best)),
         (STEPS.capitalize(), fmt.count(run.steps), f"of {_budget(run)}" if _budget(run) else ""),
@@ -97,12 +97,7 @@ def key_figures(run: RunRecord) -> str:
         ("Steps per second", fmt.count(round(rate)) if rate else fmt.NONE, "mean, whole run"),
         ("Resume grade", str(grade.get("grade") or fmt.NONE), str(grade.get("reason") or "")),
     ]
-    cells = "".join(
-        f'<div><dt>{escape(label)}</dt><dd class="value">{escape(value)}</dd>'
-        f'<dd class="note">{escape(note)}</dd></div>'
-        for label, value, note in figures
-    )
-    return f'<dl id="figures" class="figures">{cells}</dl>'
+    return figures(cells)
 
 
 def learning_curve(run: RunRecord) -> str:

@@ -8,7 +8,7 @@ from html import escape
 from rl_training import __version__
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.page import command as command_box
-from rl_training.zoo.page import notice, page, section, table
+from rl_training.zoo.page import figures, notice, page, section, table
 from rl_training.zoo.statistics import Estimate
 from rl_training.zoo.strips import Strip, strips
 from rl_training.zoo.tuning import drawings
@@ -37,8 +37,8 @@ TONES = {
 def study_page(record: StudyRecord, *, command: str = "") -> str:
     """The whole page."""
     parts = (
-        header, notices, figures, held_out, best, history, importance, slices, parallel, on_the_way, trials,
-        commands,
+        header, notices, key_figures, held_out, best, history, importance, slices, parallel, on_the_way,
+        trials, commands,
     )  # fmt: skip
     body = "\n".join(text for part in parts if (text := part(record)))
     if command:
@@ -77,7 +77,7 @@ def notices(record: StudyRecord) -> str:
     return "".join(found)
 
 
-def figures(record: StudyRecord) -> str:
+def key_figures(record: StudyRecord) -> str:
     """The numbers one looks for first."""
     top, found = record.best, record.validation
     states = [
@@ -96,12 +96,7 @@ def figures(record: StudyRecord) -> str:
             f"time in trials {fmt.duration(seconds)}",
         ),
     ]
-    items = "".join(
-        f'<div><dt>{label}</dt><dd class="value">{escape(value)}</dd>'
-        f'<dd class="note">{escape(note)}</dd></div>'
-        for label, value, note in cells
-    )
-    return f'<dl id="figures" class="figures">{items}</dl>'
+    return figures(cells)
 
 
 def held_out(record: StudyRecord) -> str:
