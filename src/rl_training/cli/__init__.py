@@ -11,7 +11,7 @@ A module with `SUBCOMMANDS`, rows like those of `COMMANDS`, has commands of two 
 Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
 error (or, for `check-env`, a bad env, for `inspect`, a difference, for several seeds, a run that failed,
 for `zoo verify`, a score outside its band, for `export --verify`, a difference, for `tune`, no completed
-trial), 2 bad input, 128 + n ended by signal n.
+trial or a failed run on held-out seeds), 2 bad input, 128 + n ended by signal n.
 """
 
 from __future__ import annotations

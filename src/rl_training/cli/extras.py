@@ -11,7 +11,7 @@ EXTRAS = {
     "box2d": ("box2d",),
     "video": ("imageio", "imageio-ffmpeg", "pygame-ce"),
     "wandb": ("wandb",),
-    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "export": ("onnx", "onnx-ir", "onnxscript", "onnxruntime"),
     "hdf5": ("h5py",),
     "tune": ("optuna",),
 }

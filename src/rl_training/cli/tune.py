@@ -70,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(problems)
     folder = Path(args.output_dir or Path("runs") / "tune" / design.study.name)
     width = args.workers or design.study.workers or max(1, (os.cpu_count() or 1) // 2)
-    command = shown_command("tune", "--config", args.config)
+    given = ["--trials", str(args.trials)] if args.trials else []
+    given += [word for name in args.imports for word in ("--import", name)]
+    command = shown_command("tune", "--config", args.config, *given)
     with NoDisplay() if args.quiet else RichDisplay(design.trials, "trials") as display:
         tuner = Tuner(design, folder, width, display, imports=args.imports, command=command)
         data = tuner.run()

@@ -54,7 +54,7 @@ class Onnx:
     """For any runtime that reads ONNX."""
 
     file_name: str = "model.onnx"
-    modules: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime")
+    modules: tuple[str, ...] = ("onnx", "onnx_ir", "onnxscript", "onnxruntime")
 
     def write(self, program: ExportedProgram, deployed: DeployedPolicy) -> Written:
         """By torch's exporter of captured graphs."""

@@ -104,7 +104,7 @@ class Axis:
 
     def __init__(self, dimension: Mapping[str, Any]) -> None:
         self.choices = [shown(choice) for choice in dimension.get("choices") or ()]
-        self.low, self.high = float(dimension.get("low") or 0.0), float(dimension.get("high") or 1.0)
+        self.low, self.high = float(dimension.get("low", 0.0)), float(dimension.get("high", 1.0))
         self.whole = dimension.get("kind") == "int"
         self.log = bool(dimension.get("log")) and self.low > 0
         if self.choices:

@@ -210,7 +210,7 @@ def trials(record: StudyRecord) -> str:
 def commands(record: StudyRecord) -> str:
     """What to type next."""
     shown = []
-    if record.validation or record.best is not None:
+    if (record.path / PRESET).is_file():  # written with the verdict
         words = ["axiomrl", "train", "--config", str(record.path / PRESET)]
         shown.append(command_box("Train with the best configuration", shlex.join(words)))
     started = record.data.get("command")
