@@ -425,6 +425,8 @@ def test_mistakes_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "no such run or checkpoint" in capsys.readouterr().err
     assert main(["export", str(tmp_path), "-o", "x", "--tolerance", "-1"]) == 2
     assert "expected a number of at least 0, got '-1'" in capsys.readouterr().err
+    assert main(["export", str(tmp_path), "-o", "x", "--observations", "9"]) == 2
+    assert "give --verify" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="file: cannot be written: File exists"):
         export_policy(agent, tmp_path / "file", format="torch")

@@ -47,14 +47,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--observations",
         type=positive_int,
-        default=1_000,
         metavar="N",
         help="with --verify: how many (default: 1000)",
     )
     parser.add_argument(
         "--tolerance",
         type=non_negative_float,
-        default=1e-4,
         metavar="T",
         help="with --verify: the largest difference allowed, relative for numbers above 1 (default: 1e-4)",
     )
@@ -70,6 +68,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write, and say what was written."""
+    trial = {"observations": args.observations, "tolerance": args.tolerance, "seed": args.seed}
+    given = {name: value for name, value in trial.items() if value is not None}
+    if given and not args.verify:
+        args.parser.error(f"--{next(iter(given))} says how the export is tried out: give --verify")
     with reserved_stdout():
         import_modules(args.imports)
         from rl_training.export.policy import export_policy
@@ -82,9 +84,7 @@ def run(args: argparse.Namespace) -> int:
                 format=args.format,
                 which=args.which or "best",
                 verify=args.verify,
-                observations=args.observations,
-                tolerance=args.tolerance,
-                seed=args.seed,
+                **given,
             )
         except VerificationError as error:
             print(f"verification failed: {error}", file=sys.stderr)

@@ -51,7 +51,7 @@ def sentence(comparison: Comparison) -> str:
     text = words[comparison.verdict]
     if comparison.by_episodes:  # nothing is known of other seeds
         text = text.replace("B is", "this run of B is").replace("than A", "than that of A")
-    return f"{comparison.name}: {text} (p {'' if p < 0.001 else '= '}{_p(p)})"
+    return f"{comparison.name}: {text} (p {'' if p < 0.001 else '= '}{fmt.p_value(p)})"
 
 
 def _row(result: TaskResult) -> list[str]:
@@ -65,8 +65,4 @@ def _row(result: TaskResult) -> list[str]:
     counts = f"{a}{unit}" if a == b else f"{a}, {b}{unit}"
     p = min(result.p_worse, result.p_better)
     cells = [result.samples.task, counts, fmt.number(result.mean_a), fmt.number(result.mean_b)]
-    return [*cells, plus + score_text(result.delta), relative, chance, _p(p), result.verdict]
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return [*cells, plus + score_text(result.delta), relative, chance, fmt.p_value(p), result.verdict]

@@ -66,6 +66,11 @@ def percent(share: float) -> str:
     return "< 0.1 %" if 0 < share < 0.0005 else f"{share:.1%}".replace("%", " %")
 
 
+def p_value(value: float) -> str:
+    """A probability that is small or not, as in `p = 0.013`: without the equals sign."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def size(num_bytes: float) -> str:
     """Bytes in the unit that fits."""
     for unit in ("B", "KiB", "MiB", "GiB"):

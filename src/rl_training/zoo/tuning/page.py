@@ -145,7 +145,7 @@ def importance(record: StudyRecord) -> str:
         [
             f"<code>{escape(item.key)}</code>",
             f"{item.share:.2f}",
-            "&lt; 0.001" if item.p < 0.001 else f"{item.p:.3f}",
+            escape(fmt.p_value(item.p)),
             f'<i class="share" style="width:{100 * item.share:.1f}%"></i>',
         ]
         for item in found

@@ -89,7 +89,7 @@ def parameter_table(record: StudyRecord) -> Table:
     rows = []
     for key in keys:
         item = known.get(key)
-        figures = ["", ""] if item is None else [f"{item.share:.2f}", _p(item.p)]
+        figures = ["", ""] if item is None else [f"{item.share:.2f}", fmt.p_value(item.p)]
         mine = param(best.params.get(key)) if best is not None else fmt.NONE
         rows.append([key, mine, param(record.base.get(key)), space_words(record.space[key]), *figures])
     return Table(columns, rows, [])
@@ -170,7 +170,3 @@ def _number(value: float | None) -> str:
 
 def _cell(value: Any) -> Any:
     return shown(value) if isinstance(value, list | tuple | dict) else value
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"

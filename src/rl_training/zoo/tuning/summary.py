@@ -49,7 +49,7 @@ def verdict_sentence(record: StudyRecord) -> str:
     p = min(found["p_worse"], found["p_better"])
     sizes = f"{signed(found['difference'])}{_interval(found, 'low', 'high')} in mean return"
     chance = f"a run of it is better than one of the base with probability {chance_words(found)}"
-    return f"{_WORDS[found['verdict']]} (p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}): {sizes}; {chance}."
+    return f"{_WORDS[found['verdict']]} (p {'' if p < 0.001 else '= '}{fmt.p_value(p)}): {sizes}; {chance}."
 
 
 def preset_remarks(record: StudyRecord) -> list[str]:
