@@ -195,6 +195,23 @@ def test_every_supported_space_trains_and_every_parameter_gets_a_gradient(
     assert result["checkpoint"] is not None
 
 
+class Algorithms(rl_training.Callback):
+    """Keeps the algorithm of a run."""
+
+    def on_train_end(self, trainer: Any) -> None:
+        self.algorithm = trainer.algorithm
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_weights_do_not_remember_how_they_were_computed(algo: str, tmp_path: Path) -> None:
+    """A target network that follows with gradients drags along the graph of every update there ever was."""
+    kept = Algorithms()
+    rl_training.train(settings(algo, env_for(algo), tmp_path, total_timesteps=128), callbacks=[kept])
+    networks = [kept.algorithm.policy, *kept.algorithm.networks.values()]
+    assert kept.algorithm.num_updates > 0 or kept.algorithm.family == "on-policy"
+    assert all(weight.grad_fn is None for network in networks for weight in network.parameters())
+
+
 @pytest.mark.parametrize("algo", ALGORITHMS)
 def test_unsupported_actions_are_refused_before_anything_is_built(algo: str, tmp_path: Path) -> None:
     unsupported = set(ENV_OF_ACTIONS) - set(registry.algorithm(algo).actions)

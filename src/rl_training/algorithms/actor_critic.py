@@ -191,7 +191,8 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
             )
             metrics.update(losses)
         if self.targets and (actor_is_due or not self.targets_follow_actor):
-            torch._foreach_lerp_(self.targets, self.learned, hp.tau)
+            with torch.no_grad():
+                torch._foreach_lerp_(self.targets, self.learned, hp.tau)
         # One small tensor that outlives the update: many of them would riddle the heap with holes.
         numbers = torch.stack([value.detach() for value in metrics.values()]).unbind()
         return UpdateResult(
