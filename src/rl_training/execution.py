@@ -17,6 +17,7 @@ from rl_training.experiment.config import TrainConfig, to_dict
 from rl_training.experiment.drift import Change
 from rl_training.experiment.loggers import RunLogger
 from rl_training.experiment.run import Run, Status
+from rl_training.experiment.runs import output_folder
 from rl_training.runtime.callbacks import (
     Callback,
     CheckpointCallback,
@@ -151,7 +152,7 @@ def execute(
         )
         envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env, device=device))
         require_same_spaces(session.spec, envs.spec, config.env_id)
-        settings = loop_settings(config, scratch=Path(config.output_dir))
+        settings = loop_settings(config, scratch=output_folder(config.output_dir))
         Trainer.families[algorithm.family].check(algorithm, envs, settings)
         evaluator = EvaluationEnvs(session, algorithm)
         stack.callback(evaluator.close)

@@ -71,6 +71,8 @@ def test_what_does_not_fit_is_refused_before_the_run_begins(
     with pytest.raises(ConfigError, match=r"hyperparams\.buffer_size: needs .* of memory, 0\.0 GiB are free"):
         rl_training.train(too_large)
     monkeypatch.setattr(memory.shutil, "disk_usage", lambda folder: memory.shutil._ntuple_diskusage(9, 9, 0))
-    with pytest.raises(ConfigError, match=r"hyperparams\.buffer_size: needs .* of disk space in .* are free"):
-        rl_training.train(config(tmp_path, buffer_storage="disk"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    space = rf"hyperparams\.buffer_size: needs .* of disk space in {tmp_path}/runs, .* are free"
+    with pytest.raises(ConfigError, match=space):
+        rl_training.train(config(Path("~/runs"), buffer_storage="disk"))
     assert not list(tmp_path.iterdir())

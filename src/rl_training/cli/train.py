@@ -72,6 +72,7 @@ def run_seeds(args: argparse.Namespace) -> int:
     from rl_training.cli.launch import execute, make_jobs, shown_command
     from rl_training.cli.overrides import resolve
     from rl_training.errors import ConfigError
+    from rl_training.experiment.runs import output_folder
     from rl_training.zoo.manifest import Plan
     from rl_training.zoo.suites import Protocol
 
@@ -84,7 +85,7 @@ def run_seeds(args: argparse.Namespace) -> int:
     words = [word for name, value in selectors.items() if value is not None for word in (name, value)]
     words = shown_command(*words, *args.extra)[1:]  # each run gets an output directory of its own
     name = args.preset or (Path(args.config).stem if args.config else f"{config.algo}-{config.env_id}")
-    folder = Path(config.output_dir) / name.replace("/", "-")
+    folder = output_folder(config.output_dir) / name.replace("/", "-")
     protocol = Protocol(episodes=args.eval_episodes)
     jobs = make_jobs(name, resolved, words, args.seeds, protocol, folder, args.imports)
     seeds = ",".join(map(str, args.seeds))

@@ -31,11 +31,16 @@ class Named(Protocol):
     def output_dir(self) -> str: ...
 
 
+def output_folder(output_dir: str | Path) -> Path:
+    """The folder that `output_dir` means; `~` is the user's home."""
+    return Path(output_dir).expanduser()
+
+
 def make_run_dir(cfg: Named) -> Path:
     """Create `<algo>__<env>__seed<seed>__<UTC time>`; runs of the same second get a number each."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     base = f"{_safe(cfg.algo)}__{_safe(cfg.env_id)}__seed{cfg.seed}__{stamp}"
-    parent = Path(cfg.output_dir).expanduser()
+    parent = output_folder(cfg.output_dir)
     try:
         make_dirs(parent)
         for attempt in range(1, 10_000):
