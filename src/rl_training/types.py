@@ -74,7 +74,8 @@ class StepResult:
     last observations of the episodes that ended are the rows of `final_obs`, in the order of `ended`.
     `terminated` is for the learner: nothing that comes later counts. A lost life may set it in an env whose
     episode goes on: that env is not in `ended`, and its observation is followed by the next one of the game.
-    Arrays belong to the vector env and are overwritten by its next call: copy what you keep.
+    `ended` and `final_obs` are made anew for every step. The other arrays belong to the vector env and are
+    overwritten by its next call: copy what you keep.
     """
 
     obs: Obs

@@ -21,7 +21,9 @@ class VectorEnv(ABC):
     Arrays it hands out are its own and change at the next call. Built by `make_vector_env`.
     """
 
-    def __init__(self, backend: str, spec: Spec, num_envs: int, *, seed: int, render_fps: float) -> None:
+    def __init__(
+        self, backend: str, spec: Spec, num_envs: int, *, seed: int, render_fps: float = 30.0
+    ) -> None:
         self.backend = backend
         self.spec = spec
         self.num_envs = num_envs

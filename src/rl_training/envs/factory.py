@@ -17,7 +17,7 @@ from rl_training.envs.check import examine
 from rl_training.envs.check_spaces import Report
 from rl_training.envs.config import BackendName, EnvConfig
 from rl_training.envs.native import NativeBackend
-from rl_training.envs.registered import find_spec, guarded, import_module, make_registered
+from rl_training.envs.registered import find_spec, guarded, imported_name, make_registered
 from rl_training.envs.vector import HostVectorEnv, VectorEnv
 from rl_training.envs.workers import AsyncBackend
 from rl_training.envs.wrappers import MaskInObservation, wrap
@@ -242,9 +242,7 @@ def _require_unwrapped(backend: str, options: EnvConfig, env: EnvSource | None) 
 
 def _only_batched(env_id: str) -> bool:
     """Whether an env is known as tensors, and to nobody else."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        import_module(module, env_id)
+    name = imported_name(env_id)
     if name in gymnasium.registry or "torch" not in sys.modules:  # who registers one has imported torch
         return False
     from rl_training.envs.batched.env import is_registered

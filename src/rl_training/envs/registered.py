@@ -49,9 +49,7 @@ def make_registered(
 
 def find_spec(env_id: str) -> EnvSpec:
     """The registry's entry; `module:Id-v0` imports the module first, `ALE/…` the Atari package."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        import_module(module, env_id)
+    name = imported_name(env_id)
     if name.startswith("ALE/"):
         _register_atari(env_id)
     try:
@@ -66,14 +64,17 @@ def find_spec(env_id: str) -> EnvSpec:
         raise _unknown(name) from error
 
 
-def import_module(module: str, env_id: str) -> None:
-    """Import what registers an env: the part of an id before a colon."""
+def imported_name(env_id: str) -> str:
+    """The name an env is registered by: of `module:Id-v0` what follows the module, which is imported."""
+    module, _, name = env_id.rpartition(":")
     try:
-        importlib.import_module(module)
+        if module:
+            importlib.import_module(module)
     except Exception as error:
         raise EnvError(
             f"env_id {env_id!r}: importing {module} failed with {type(error).__name__}: {error}"
         ) from error
+    return name
 
 
 def _register_atari(env_id: str) -> None:
@@ -113,8 +114,8 @@ def guarded(spec: EnvSpec, kwargs: Mapping[str, Any], make: Callable[[], T]) -> 
     except gym_error.DependencyNotInstalled as error:
         raise missing_dependency(f"env {spec.id}", spec, error) from error
     except Exception as error:
-        if match := re.search(r"unexpected keyword argument '(\w+)'", str(error)):
-            raise EnvError(_bad_kwarg(spec, match[1])) from error
+        if key := refused_argument(error, kwargs):
+            raise EnvError(_bad_kwarg(spec, key)) from error
         given = f" with env_kwargs {dict(kwargs)}" if kwargs else ""
         raise EnvError(describe_failure(f"making env {spec.id}{given}", error)) from error
 
@@ -123,12 +124,23 @@ def _bad_kwarg(spec: EnvSpec, key: str) -> str:
     if key == "render_mode":
         return f"env {spec.id} cannot be rendered: it takes no render_mode"
     creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(str(spec.entry_point))
-    accepted = [
-        name for name in inspect.signature(creator).parameters if name not in ("args", "kwargs", "self")
-    ]
-    near = nearest(key, accepted)
-    advice = f"did you mean {near!r}?" if near else f"it takes: {', '.join(accepted) or 'nothing'}"
-    return f"env_kwargs.{key}: env {spec.id} takes no such argument; {advice}"
+    return unknown_kwarg(f"env {spec.id}", key, creator)
+
+
+def refused_argument(error: Exception, kwargs: Mapping[str, Any]) -> str | None:
+    """Which of its arguments a constructor that failed does not take, if that was why."""
+    match = re.search(r"(?:unexpected keyword|multiple values for(?: keyword)?) argument '(\w+)'", str(error))
+    return match[1] if match and match[1] in kwargs else None
+
+
+def unknown_kwarg(env: str, key: str, creator: Callable[..., Any], *given: str) -> str:
+    """That an env takes no such argument, and which ones it takes besides those that it is always given."""
+    parameters = inspect.signature(creator).parameters.values()
+    accepted = [p for p in parameters if p.name not in given and p.kind != p.VAR_POSITIONAL]
+    near = nearest(key, [p.name for p in accepted if p.kind != p.VAR_KEYWORD])
+    names = ", ".join(f"**{p.name}" if p.kind == p.VAR_KEYWORD else p.name for p in accepted)
+    advice = f"did you mean {near!r}?" if near else f"it takes: {names or 'nothing'}"
+    return f"env_kwargs.{key}: {env} takes no such argument; {advice}"
 
 
 def _prepare_headless_rendering(render_mode: str) -> None:
@@ -138,4 +150,7 @@ def _prepare_headless_rendering(render_mode: str) -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-__all__ = ["find_spec", "goal_envs", "guarded", "import_module", "make_registered", "memory", "toy"]
+__all__ = [
+    "find_spec", "goal_envs", "guarded", "imported_name", "make_registered", "memory", "refused_argument",
+    "toy", "unknown_kwarg",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,9 @@ from rl_training.errors import EnvError
 from rl_training.types import ACTION_MASK
 
 if TYPE_CHECKING:
-    from rl_training.types import Array, Obs
+    from torch import Tensor
+
+    from rl_training.types import Array, Obs, TensorObs
 
 Space: TypeAlias = gymnasium.Space[Any]
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -77,8 +79,12 @@ def allocate(space: Space, num_envs: int, new: Callable[[tuple[int, ...], Any], 
     return new((num_envs, *(space.shape or ())), space.dtype)
 
 
-def take(obs: Obs, rows: Array) -> Obs:
-    """A copy of some rows."""
+@overload
+def take(obs: Obs, rows: Array) -> Obs: ...
+@overload
+def take(obs: TensorObs, rows: Tensor) -> TensorObs: ...
+def take(obs: Any, rows: Any) -> Any:
+    """A copy of some rows, by their indices or a flag a row."""
     if isinstance(obs, dict):
         return {key: value[rows] for key, value in obs.items()}
     return obs[rows]

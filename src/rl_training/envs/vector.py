@@ -1,4 +1,4 @@
-"""Many envs as one, and the single owner of autoreset: whatever the backend, the same `StepResult`."""
+"""Many envs on the host as one, and the owner of their autoreset: of any backend, the same `StepResult`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,6 @@ class CriticEnsemble(nn.Module):
     ) -> None:
         super().__init__()
         self.num_critics, self.out_dim = num_critics, out_dim
-        # In place where that is safe: nothing needs what was there before, and memory traffic is time.
         self.activation = ACTIVATIONS[activation]
         sizes = [(before, after) for before, after in zip((in_dim, *widths), (*widths, out_dim), strict=True)]
         self.weights = nn.ParameterList(

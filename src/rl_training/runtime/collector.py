@@ -23,7 +23,7 @@ from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.runtime.stepping import ended_mask, make_stepping
 from rl_training.types import Array, Episode, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
 
-__all__ = ["Collector", "EpisodeStatistics", "OffPolicyPolicy", "Policy"]
+__all__ = ["Collector", "OffPolicyPolicy", "Policy"]
 
 
 class Policy(Protocol):
@@ -106,6 +106,8 @@ class Collector:
         for step in range(buffer.num_steps):
             output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
             actions = policy.env_actions(output.actions)
+            if not stepping.tensors:
+                actions = actions.cpu()  # waits for the policy: no time of the envs
             before = perf_counter()
             result = stepping.step(actions)
             env_seconds += perf_counter() - before
@@ -113,7 +115,7 @@ class Collector:
             assert output.values is not None
             buffer.add(
                 None, output.actions, output.logprobs, result.rewards, output.values, result.terminated,
-                result.truncated, ended=None if stepping.tensors else result.ended,
+                result.truncated, ended=result.ended,
             )  # fmt: skip
             self.obs, self.state = result.obs, stepping.ended(step, result, output.state)
         stepping.value_cuts(buffer)

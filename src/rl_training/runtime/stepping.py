@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs.batched.vector import BatchedVectorEnv
+from rl_training.envs.spaces import take
 from rl_training.envs.vector import VectorEnv
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.statistics import EpisodeStatistics
@@ -53,7 +54,7 @@ class Stepping(Protocol):
         """Forget the last rollout."""
 
     def step(self, actions: Tensor) -> Any:
-        """Take one action in every env: a `StepResult`, or a `TensorStep` of the same meaning."""
+        """Take one action in every env, given where steps are: a `StepResult`, or a `TensorStep`."""
 
     def ended(self, step: int, result: Any, state: PolicyState | None) -> PolicyState | None:
         """Take note of the episodes that a step ended; the policy's state, begun anew for them."""
@@ -107,7 +108,7 @@ class HostStepping:
             self.endings.clear()
 
     def step(self, actions: Tensor) -> StepResult:
-        return self.envs.step(actions.cpu().numpy())
+        return self.envs.step(actions.numpy())
 
     def ended(self, step: int, result: StepResult, state: PolicyState | None) -> PolicyState | None:
         ended, final_obs = result.ended, result.final_obs
@@ -115,10 +116,10 @@ class HostStepping:
             return state
         if final_obs is not None:
             if self.endings is not None:
-                self.endings.append(Ending(step, ended.copy(), _rows(final_obs, np.ones(len(ended), bool))))
+                self.endings.append(Ending(step, ended, final_obs))
             cut = result.truncated[ended]
             if cut.any():
-                self._cuts.append(_Cut(step, ended[cut], _rows(final_obs, cut), state))
+                self._cuts.append(_Cut(step, ended[cut], take(final_obs, cut), state))
         self.statistics.add(result.episodes)
         if state is None:
             return None
@@ -178,7 +179,8 @@ class TensorStepping:
             self._keep_cut(step, result, state)
         if self.endings is not None:  # whoever wants to see every end has them read, one step at a time
             rows = result.ended.nonzero().squeeze(1)
-            self.endings.append(Ending(step, rows.numpy(force=True), _choose(result.final_obs, rows)))
+            if len(rows):
+                self.endings.append(Ending(step, rows.numpy(force=True), take(result.final_obs, rows)))
         return None if state is None else self.policy.reset_state(state, result.ended)
 
     def _keep_cut(self, step: int, result: TensorStep, state: PolicyState | None) -> None:
@@ -213,12 +215,6 @@ def ended_mask(ended: Array, num_envs: int, device: torch.device) -> Tensor:
     return mask
 
 
-def _rows(obs: Obs, mask: Array) -> Obs:
-    if isinstance(obs, dict):
-        return {key: value[mask].copy() for key, value in obs.items()}
-    return obs[mask].copy()
-
-
 def _concatenate(parts: list[Obs]) -> Obs:
     first = parts[0]
     if isinstance(first, dict):
@@ -234,10 +230,6 @@ def _state_rows(cuts: list[_Cut]) -> PolicyState | None:
         if cut.state is not None
     ]
     return {key: torch.cat([row[key] for row in rows]) for key in rows[0]} if rows else None
-
-
-def _choose(obs: TensorObs, rows: Tensor) -> TensorObs:
-    return {key: part[rows] for key, part in obs.items()} if isinstance(obs, dict) else obs[rows]
 
 
 def _where(mask: Tensor, new: Any, old: Any) -> Any:

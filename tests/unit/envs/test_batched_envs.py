@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rl_training.envs import EnvConfig, evaluation_backend, findings, make_vector_env, probe
 from rl_training.envs.batched import BatchedEnv, BatchedVectorEnv, State, Uniform, fork, register_batched_env
-from rl_training.envs.batched.env import find_batched, make_batched
-from rl_training.envs.batched.make import make_batched_vector_env
+from rl_training.envs.batched.env import find_batched
+from rl_training.envs.batched.make import make_batched, make_batched_vector_env
 from rl_training.envs.batched.random import env_keys, mix
 from rl_training.errors import EnvError
 
@@ -238,6 +238,20 @@ class Walk(BatchedEnv):
 register_batched_env("test/Walk-v0", max_episode_steps=5)(Walk)
 
 
+@register_batched_env("test/Any-v0", max_episode_steps=5)
+class AnyWalk(Walk):
+    """Hands on whatever it is given."""
+
+    def __init__(self, device: torch.device, **options: Any) -> None:
+        super().__init__(device, **options)
+
+
+def test_arguments_may_pass_through_an_open_signature() -> None:
+    with batched("test/Any-v0", 2, flaw="none that is known") as envs:
+        assert isinstance(envs.env, Walk)
+        assert envs.env.flaw == "none that is known"
+
+
 def test_an_env_may_hand_out_its_own_tensors() -> None:
     """Rewards and last observations are of the episode that ended, though the step resets its state too."""
     with batched("test/Walk-v0", 2) as envs:
@@ -287,6 +301,10 @@ def test_configuration_errors_name_what_there_is() -> None:
         probe(Settings("CartPol-v1", env=config))
     with pytest.raises(EnvError, match=r"env_kwargs.gravity: the batched Pendulum-v1 takes no .*it takes: g"):
         make_vector_env(Settings("Pendulum-v1", {"gravity": 1.0}, env=config), 2)
+    with pytest.raises(EnvError, match=r"env_kwargs.device: the batched Pendulum-v1 takes no .*it takes: g"):
+        make_vector_env(Settings("Pendulum-v1", {"device": "cpu"}, env=config), 2)
+    with pytest.raises(EnvError, match=r"env_kwargs.speed: the batched test/Any-v0 .*it takes: \*\*options"):
+        make_vector_env(Settings("test/Any-v0", {"speed": 1.0}, env=config), 2)
     with pytest.raises(EnvError, match=r"'batched' cannot be combined with env.frame_stack"):
         make_vector_env(Settings(env=EnvConfig(backend="batched", frame_stack=2)), 2)
     with pytest.raises(EnvError, match=r"'batched' cannot be combined with an env of your own"):

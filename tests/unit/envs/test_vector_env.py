@@ -105,6 +105,11 @@ def test_cartpole_is_truncated_at_its_registered_limit(backend: str) -> None:
         ] * 2
         assert result.final_obs is not None
         assert not np.allclose(result.final_obs, result.obs)
+        ended, final = result.ended.copy(), np.array(result.final_obs)
+        for _ in range(20):  # further episodes end, and these arrays stay as they are
+            envs.step(np.zeros(2, np.int64))
+        np.testing.assert_array_equal(result.ended, ended)
+        np.testing.assert_array_equal(result.final_obs, final)
 
 
 @pytest.mark.parametrize("backend", ["sync", "async", "native", "batched"])

@@ -16,9 +16,10 @@ from rl_training.envs import make_vector_env
 from rl_training.envs.seeding import episode_seed
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
-from rl_training.runtime.collector import Collector, EpisodeStatistics
+from rl_training.runtime.collector import Collector
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
+from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.types import Episode
 
 
@@ -85,6 +86,37 @@ def test_statistics_are_raw_whatever_the_learner_sees() -> None:
         "rollout/return_mean": 6.0,
         "rollout/length_mean": 3.0,
     }
+
+
+def test_waiting_for_the_policy_is_no_time_of_the_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("rl_training.runtime.collector.perf_counter", lambda: clock[0])
+
+    class Pending:
+        """Actions that are still being computed: whoever wants them on the host waits."""
+
+        def __init__(self, actions: torch.Tensor) -> None:
+            self.actions = actions
+
+        def cpu(self) -> torch.Tensor:
+            clock[0] += 10.0
+            return self.actions
+
+    class Far(Reader):
+        def env_actions(self, actions: Any) -> Any:
+            return Pending(actions)
+
+    with count_envs(2) as envs:
+        step = envs.step
+
+        def slow_step(actions: Any) -> Any:
+            clock[0] += 1.0
+            return step(actions)
+
+        monkeypatch.setattr(envs, "step", slow_step)
+        _, _, made = filled(envs, 4, Far())
+    assert made.profiler.seconds["env"] == 4.0
+    assert made.profiler.seconds["inference"] == 40.0
 
 
 def test_the_window_of_statistics_slides_and_survives() -> None:

@@ -106,11 +106,7 @@ def test_tensors_make_the_same_rollouts_as_arrays(kind: type[RolloutBuffer], lim
     assert by_tensors.statistics.count > 3
     assert torch.equal(by_tensors.state["age"], by_arrays.state["age"])  # type: ignore[index]
     ends = [
-        [
-            (e.step, e.envs.tolist(), np.asarray(e.final_obs).tolist())
-            for e in c.stepping.endings or ()
-            if len(e.envs)
-        ]
+        [(e.step, e.envs.tolist(), np.asarray(e.final_obs).tolist()) for e in c.stepping.endings or ()]
         for c in (by_arrays, by_tensors)
     ]
     assert ends[0] == ends[1]

@@ -23,7 +23,6 @@ from rl_training.envs.batched.random import Uniform
 class CartPole(BatchedEnv):
     """A pole on a cart that is pushed left or right (Barto, Sutton and Anderson, 1983)."""
 
-    render_fps = 50.0
     gravity, mass_pole, mass, half_length = 9.8, 0.1, 1.1, 0.5
     force, dt = 10.0, 0.02
     max_angle, max_position = 12 * 2 * math.pi / 360, 2.4
@@ -101,7 +100,6 @@ class Pendulum(BatchedEnv):
 class Acrobot(BatchedEnv):
     """Two links, a motor between them: swing the tip above a line (Sutton, 1996; equations of the book)."""
 
-    render_fps = 15.0
     dt, gravity = 0.2, 9.8
     max_speed = (4 * math.pi, 9 * math.pi)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import gymnasium
 import torch
 from torch import Tensor
 
-from rl_training.envs.registered import import_module
+from rl_training.envs.registered import imported_name
 from rl_training.errors import EnvError, nearest
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class BatchedEnv(ABC):
 
     observation_space: gymnasium.Space[Any]
     action_space: gymnasium.Space[Any]
-    render_fps: ClassVar[float] = 30.0
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -85,9 +83,7 @@ def is_registered(name: str) -> bool:
 def find_batched(env_id: str) -> Registered:
     """The env of that id; `module:Id-v0` imports the module first. The error names those there are."""
     importlib.import_module("rl_training.envs.batched.classic")
-    module, _, name = env_id.rpartition(":")
-    if module:
-        import_module(module, env_id)
+    name = imported_name(env_id)
     if name not in _REGISTERED:
         near = nearest(name, _REGISTERED)
         hint = f" (did you mean {near!r}?)" if near else ""
@@ -96,14 +92,3 @@ def find_batched(env_id: str) -> Registered:
             "Use env.backend sync or async, or register one of your own with register_batched_env."
         )
     return _REGISTERED[name]
-
-
-def make_batched(entry: Registered, env_kwargs: Mapping[str, Any], device: torch.device) -> BatchedEnv:
-    """The env, made with arguments that have been looked at."""
-    accepted = [name for name in inspect.signature(entry.make).parameters if name != "device"]
-    for key in env_kwargs:
-        if key not in accepted:
-            near = nearest(key, accepted)
-            advice = f"did you mean {near!r}?" if near else f"it takes: {', '.join(accepted) or 'nothing'}"
-            raise EnvError(f"env_kwargs.{key}: the batched {entry.id} takes no such argument; {advice}")
-    return entry.make(device, **env_kwargs)

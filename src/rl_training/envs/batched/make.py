@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rl_training.envs.backends import describe_failure
-from rl_training.envs.batched.env import BatchedEnv, Registered, find_batched, make_batched
+from rl_training.envs.batched.env import BatchedEnv, Registered, find_batched
 from rl_training.envs.batched.random import env_keys
 from rl_training.envs.batched.vector import BatchedVectorEnv
 from rl_training.envs.check_spaces import Report, check_spaces
+from rl_training.envs.registered import refused_argument, unknown_kwarg
 from rl_training.envs.spaces import Space, leaf_spaces
 from rl_training.errors import AxiomError, EnvError
 
@@ -32,7 +33,7 @@ def make_batched_vector_env(
 ) -> BatchedVectorEnv:
     """`num_envs` copies on `device`; without a limit of the caller's episodes have the registered one."""
     entry = find_batched(env_id)
-    env = _make(entry, env_kwargs, torch.device(device))
+    env = make_batched(entry, env_kwargs, torch.device(device))
     if problems := examine_batched(env):
         raise EnvError("\n  - ".join([f"the batched env {env_id} cannot be trained on:", *problems]))
     limit = entry.max_episode_steps if max_episode_steps is None else max_episode_steps
@@ -42,17 +43,20 @@ def make_batched_vector_env(
 def batched_findings(env_id: str, env_kwargs: Mapping[str, Any]) -> list[str]:
     """What `check-env` says of an env: sentences that start with `error: ` or `warning: `."""
     entry = find_batched(env_id)
-    problems = examine_batched(_make(entry, env_kwargs, torch.device("cpu")))
+    problems = examine_batched(make_batched(entry, env_kwargs, torch.device("cpu")))
     limit = "warning: no time limit is known; register it with max_episode_steps unless every episode ends"
     return [*(f"error: {text}" for text in problems), *([limit] if entry.max_episode_steps is None else [])]
 
 
-def _make(entry: Registered, env_kwargs: Mapping[str, Any], device: torch.device) -> BatchedEnv:
+def make_batched(entry: Registered, env_kwargs: Mapping[str, Any], device: torch.device) -> BatchedEnv:
+    """The env; why it cannot be made is an error that says so."""
     try:
-        return make_batched(entry, env_kwargs, device)
+        return entry.make(device, **env_kwargs)
     except AxiomError:
         raise
     except Exception as error:
+        if key := refused_argument(error, env_kwargs):
+            raise EnvError(unknown_kwarg(f"the batched {entry.id}", key, entry.make, "device")) from error
         raise EnvError(describe_failure(f"making the batched env {entry.id}", error)) from error
 
 

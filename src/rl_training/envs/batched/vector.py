@@ -12,6 +12,7 @@ from rl_training.envs.base import VectorEnv
 from rl_training.envs.batched.env import BatchedEnv, State
 from rl_training.envs.batched.random import env_keys
 from rl_training.envs.snapshot import Grade
+from rl_training.envs.spaces import take
 from rl_training.errors import ConfigError, EnvError
 from rl_training.types import Episode, GoalTask, Spec, StepResult, TensorStep
 
@@ -29,7 +30,7 @@ class BatchedVectorEnv(VectorEnv):
 
     def __init__(self, env: BatchedEnv, num_envs: int, *, seed: int, time_limit: int | None = None) -> None:
         spec = Spec(env.observation_space, env.action_space)
-        super().__init__("batched", spec, num_envs, seed=seed, render_fps=env.render_fps)
+        super().__init__("batched", spec, num_envs, seed=seed)
         self.env, self.device = env, env.device
         self._limit = time_limit
         self._keys = env_keys(seed, num_envs, self.device)
@@ -112,7 +113,7 @@ class BatchedVectorEnv(VectorEnv):
         columns = (numbers, seeds, result.returns, result.lengths, result.terminated)
         lists = [ended.tolist(), *(column[rows].tolist() for column in columns)]
         episodes = tuple(Episode(*values) for values in zip(*lists, strict=True))
-        final_obs = _host(_take(result.final_obs, rows))
+        final_obs = _host(take(result.final_obs, rows))
         return StepResult(obs, rewards, terminated, truncated, ended, final_obs, episodes)
 
     def goal_task(self) -> GoalTask:
@@ -178,10 +179,6 @@ class BatchedVectorEnv(VectorEnv):
 def _as_rows(mask: Tensor, rows: Tensor) -> Tensor:
     """A flag an env, shaped so that it chooses whole rows."""
     return mask.reshape(-1, *[1] * (rows.dim() - 1))
-
-
-def _take(obs: TensorObs, rows: Tensor) -> TensorObs:
-    return {key: part[rows] for key, part in obs.items()} if isinstance(obs, dict) else obs[rows]
 
 
 def _host(obs: TensorObs) -> Obs:
