@@ -209,7 +209,7 @@ def learn(
 
     An agent that was loaded goes on from where it was saved, in a run of its own.
     """
-    session = _session(algorithm)
+    session = session_behind(algorithm)
     if total_timesteps is not None:
         session.config = replace(session.config, total_timesteps=total_timesteps)
     if session.run_dir is not None:
@@ -240,7 +240,7 @@ def evaluate_algorithm(
     """Play full episodes in fresh envs; by default not those that picked the best checkpoint."""
     if num_episodes < 1:
         raise ConfigError(f"num_episodes: must be at least 1, got {num_episodes}")
-    session = _session(algorithm)
+    session = session_behind(algorithm)
     mode = "human" if render else "rgb_array" if video is not None else None
     with make_test_envs(session, num_episodes, seed=seed, render_mode=mode) as envs:
 
@@ -264,7 +264,7 @@ def predict(
     algorithm: Algorithm, obs: Obs, state: PolicyState | None, *, deterministic: bool
 ) -> tuple[Any, Any]:
     """The env's action for one observation, or for a batch of them."""
-    session, device = _session(algorithm), algorithm.context.device
+    session, device = session_behind(algorithm), algorithm.context.device
     space = session.spec.observation_space
     if session.sampling is None:
         session.sampling = torch.Generator(device).manual_seed(derive_seed(session.config.seed, "predict"))
@@ -277,7 +277,7 @@ def predict(
 
 def save(algorithm: Algorithm, path: StrPath, *, include_buffer: bool) -> None:
     """Write a checkpoint of an algorithm object: after `learn` with all that is needed to go on."""
-    session = _session(algorithm)
+    session = session_behind(algorithm)
     state = {**(session.state or {}), **algorithm.state_dict()}
     if not include_buffer:
         state = {name: part for name, part in state.items() if name != "buffer"}
@@ -294,7 +294,8 @@ def load_as(cls: type[AlgorithmT], path: StrPath, *, env: Any, device: str) -> A
     return algorithm
 
 
-def _session(algorithm: Algorithm) -> Session:
+def session_behind(algorithm: Algorithm) -> Session:
+    """What an algorithm remembers of its run, or an error where it has none."""
     if algorithm.session is None:
         raise AxiomError("this algorithm was built from a bare context; it has no env or config to work with")
     session: Session = algorithm.session

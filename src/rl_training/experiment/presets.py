@@ -10,16 +10,18 @@ from rl_training.errors import UnknownNameError
 from rl_training.experiment import yaml
 
 
-def preset_names() -> list[str]:
+@cache
+def preset_names() -> tuple[str, ...]:
     """Every packaged preset, sorted."""
     root = resources.files("rl_training") / "zoo" / "presets"
-    return sorted(
+    names = (
         f"{folder.name}/{file.name.removesuffix('.yaml')}"
         for folder in root.iterdir()
         if folder.is_dir() and not folder.name.startswith("_")  # those are parts that presets include
         for file in folder.iterdir()
         if file.name.endswith(".yaml")
     )
+    return tuple(sorted(names))
 
 
 @cache

@@ -11,7 +11,6 @@ from rl_training import api
 from rl_training.algorithms.base import Algorithm
 from rl_training.assembly import Session
 from rl_training.envs.config import EnvConfig
-from rl_training.errors import AxiomError
 from rl_training.experiment.config import TrainConfig, plain
 from rl_training.experiment.find import Which
 from rl_training.experiment.fingerprint import read_contents
@@ -30,9 +29,7 @@ _FOR_LEARNING = (
 def open_agent(agent: Agent, env: Any, which: Which) -> tuple[Algorithm, Session]:
     """The agent, and what it remembers of its run."""
     algorithm = agent if isinstance(agent, Algorithm) else api.load(agent, env, which=which, device="cpu")
-    if algorithm.session is None:
-        raise AxiomError("this algorithm was built from a bare context; it has no env or config to work with")
-    return algorithm, algorithm.session
+    return algorithm, api.session_behind(algorithm)
 
 
 def about_run(session: Session) -> dict[str, Any]:

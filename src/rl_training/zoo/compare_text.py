@@ -59,9 +59,7 @@ def _row(result: TaskResult) -> list[str]:
     unit = " ep." if result.samples.unit == "episodes" else ""
     plus = "+" * (result.delta.value > 0)
     relative = "" if result.relative is None else f"{100 * result.relative:+.1f} %".replace("-", fmt.MINUS)
-    chance = f"{100 * result.probability.value:.0f} %"
-    if result.probability.low is not None and result.probability.high is not None:
-        chance += f" [{100 * result.probability.low:.0f}, {100 * result.probability.high:.0f}]"
+    chance = fmt.chance(result.probability.value, result.probability.low, result.probability.high)
     counts = f"{a}{unit}" if a == b else f"{a}, {b}{unit}"
     p = min(result.p_worse, result.p_better)
     cells = [result.samples.task, counts, fmt.number(result.mean_a), fmt.number(result.mean_b)]

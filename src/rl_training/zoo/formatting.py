@@ -24,6 +24,11 @@ def number(value: float, decimals: int | None = None) -> str:
     return f"{value:,.{decimals}f}".replace("-", MINUS)
 
 
+def known(value: float | None) -> str:
+    """A measurement, or a dash where there is none."""
+    return NONE if value is None else number(value)
+
+
 def decimals_of(value: float) -> int:
     """How many decimals `number` shows."""
     size = abs(value)
@@ -64,6 +69,12 @@ def duration(seconds: float) -> str:
 def percent(share: float) -> str:
     """A share of the whole with one decimal."""
     return "< 0.1 %" if 0 < share < 0.0005 else f"{share:.1%}".replace("%", " %")
+
+
+def chance(value: float, low: float | None = None, high: float | None = None) -> str:
+    """A probability in whole percents, with its interval where there is one: `96 % [80, 100]`."""
+    bounds = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{100 * value:.0f} %{bounds}"
 
 
 def p_value(value: float) -> str:

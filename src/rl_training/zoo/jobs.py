@@ -24,6 +24,8 @@ from rl_training.zoo.suites import Protocol
 
 Stage = Literal["new", "unfinished", "trained", "done"]
 EVALUATION = "evaluation.json"
+SURROUNDINGS = ("versions", "hardware", "git")
+"""What is recorded of the software, hardware and commit that a run was made with."""
 _CURVE = ("global_step", "elapsed_s", "return_mean", "success_rate")
 _SCORES = ("return_mean", "return_std", "success_rate", "returns")
 
@@ -142,7 +144,7 @@ class Job:
         """Software, hardware and commit of the run, as far as there is one."""
         run = self.run_dir()
         known = _metadata(run) if run else {}
-        return {key: known[key] for key in ("versions", "hardware", "git") if key in known}
+        return {key: known[key] for key in SURROUNDINGS if key in known}
 
     def result(self) -> dict[str, Any]:
         """What came out, in the form that manifests and result files have."""

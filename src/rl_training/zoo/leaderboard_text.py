@@ -96,12 +96,7 @@ def _share_text(score: Estimate | None, board: Board, *, sign: bool = False) -> 
 
 
 def _percent(share: Estimate | None) -> str:
-    if share is None:
-        return fmt.NONE
-    text = f"{100 * share.value:.0f} %"
-    if share.low is None or share.high is None:
-        return text
-    return f"{text} [{100 * share.low:.0f}, {100 * share.high:.0f}]"
+    return fmt.NONE if share is None else fmt.chance(share.value, share.low, share.high)
 
 
 def _remarks(entry: Entry) -> str:

@@ -10,12 +10,11 @@ from typing import Any
 
 from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.zoo.bands import Band, verdict
-from rl_training.zoo.jobs import Job
+from rl_training.zoo.jobs import SURROUNDINGS, Job
 from rl_training.zoo.suites import Protocol
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
-_ABOUT = ("versions", "hardware", "git")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,8 @@ def _shared(
     manifest: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the runs of a preset were made with: that of the first, and of every other where it differs."""
-    wholes = [{**{key: manifest[key] for key in _ABOUT if key in manifest}, **run} for run in runs]
-    about = {key: wholes[0][key] for key in _ABOUT if key in wholes[0]}
+    wholes = [{**{key: manifest[key] for key in SURROUNDINGS if key in manifest}, **run} for run in runs]
+    about = {key: wholes[0][key] for key in SURROUNDINGS if key in wholes[0]}
     same = [{key for key in about if whole.get(key) == about[key]} for whole in wholes]
     return about, [
         {key: value for key, value in whole.items() if key not in known}
@@ -128,7 +127,7 @@ def _about(plan: Plan, job: Job) -> dict[str, Any]:
     known = job.surroundings()
     if known and plan.commit:
         known["git"] = {"commit": plan.commit, "is_dirty": False}
-    return {key: known[key] for key in _ABOUT if key in known}
+    return known
 
 
 def _write(path: Path, data: Any) -> None:

@@ -45,6 +45,9 @@ def test_spread_percent_and_size() -> None:
     assert fmt.spread(-1050.74, 291.94) == "\u22121,050.7 ± 291.9"
     assert fmt.spread(0.0, 0.0) == "0.0 ± 0.0"
     assert [fmt.percent(s) for s in (0.7304, 0.0002, 0.0, 1.0)] == ["73.0 %", "< 0.1 %", "0.0 %", "100.0 %"]
+    assert fmt.chance(0.956, 0.8, 1.0) == "96 % [80, 100]"
+    assert fmt.chance(0.5) == fmt.chance(0.5, None, 1.0) == "50 %"
+    assert [fmt.known(value) for value in (None, 0.0, 500.0)] == [fmt.NONE, "0", "500.0"]
     assert [fmt.size(b) for b in (512, 2048, 25_276_518_400)] == ["512 B", "2.0 KiB", "23.5 GiB"]
 
 

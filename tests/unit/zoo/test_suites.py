@@ -29,7 +29,7 @@ def test_every_preset_is_in_one_suite_with_its_own_budget() -> None:
     shipped = [load_suite(name) for name in suite_names()]
     assert {"classic-control", "box2d", "mujoco", "atari-6"} <= set(suite_names())
     listed = [name for suite in shipped for name in suite.presets]
-    assert sorted(listed) == preset_names(), "a preset of a new task needs a row `*/TASK` in a suite"
+    assert sorted(listed) == list(preset_names()), "a preset of a new task needs a row `*/TASK` in a suite"
     for suite in shipped:
         for name, entry in suite.entries.items():
             assert entry.steps == preset_steps(name), name

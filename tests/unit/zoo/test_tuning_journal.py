@@ -11,7 +11,8 @@ from small_studies import design_of
 from rl_training.errors import AxiomError
 
 pytest.importorskip("optuna", reason="needs the extra tune")
-from rl_training.zoo.tuning.journal import JOURNAL, Entry, Journal, best_of
+from rl_training.zoo.tuning.journal import JOURNAL, Entry, Journal
+from rl_training.zoo.tuning.record import best_of
 
 
 def score(entry: Entry) -> float:
@@ -67,6 +68,15 @@ def test_a_grid_is_gone_through_once_and_kept_by_number(tmp_path: Path) -> None:
     assert sorted((v["hyperparams.num_steps"], str(v["network.hidden"])) for v in values) == [
         (n, hidden) for n in (4, 8) for hidden in ("None", "[16]", "[8]")
     ]
+
+
+def test_bounds_of_zero_are_drawn(tmp_path: Path) -> None:
+    space = "{hyperparams.ent_coef: {low: 0, high: 0.02, step: 0.01}, env_kwargs.tilt: {low: -2, high: 0}}"
+    text = f"overrides: {{algo: a2c, env_id: CartPole-v1}}\nsteps: 5\nsampler: grid\nspace: {space}\n"
+    design = design_of(tmp_path, text=text)
+    asked = [Journal(tmp_path, design).ask().kept for _ in range(design.trials)]
+    assert {entry["hyperparams.ent_coef"] for entry in asked} == {0.0, 0.01, 0.02}
+    assert {entry["env_kwargs.tilt"] for entry in asked} == {-2, -1, 0}
 
 
 def test_the_best_is_the_first_of_the_highest_completed_ones(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from small_studies import SOURCE, save
-from zoo_html import parse, value_of
+from zoo_html import Element, parse, value_of
 
 from rl_training.cli import main
 from rl_training.errors import AxiomError
+from rl_training.zoo.tuning import drawings
 from rl_training.zoo.tuning.importance import epsilon_squared, importances, number_bins, ranks_of
 from rl_training.zoo.tuning.record import TrialRecord, read_record
 from rl_training.zoo.tuning.report import best_so_far
@@ -55,6 +56,12 @@ def study(**more: Any) -> dict[str, Any]:
     base = {"preset": "a2c/x", "algo": "a2c", "env_id": "X-v0", "values": {RATE: 7e-4, HIDDEN: None}}
     data = {"name": "mine", "base": base, "space": space, "asked": 8, "steps": 5000, "seeds": [1]}
     return {**data, "trials": trials, "validation": None, **more}
+
+
+def lefts_of(figure: Element) -> list[float]:
+    """Where the dots of a chart stand, in percent of its width."""
+    styles = [dot.attributes["style"] or "" for dot in figure.all("i", "dot")]
+    return [float(style.split("left:")[1].split("%")[0]) for style in styles]
 
 
 def test_the_share_of_a_parameter_is_that_of_the_ranks_between_its_bins() -> None:
@@ -156,12 +163,8 @@ def test_the_page_shows_the_numbers_of_the_record(tmp_path: Path, capsys: pytest
     ]
     panels = page.by_id("slices").all("figure")
     assert len(panels) == 2
-    lefts = [
-        float((d.attributes["style"] or "").split("left:")[1].split("%")[0])
-        for d in panels[0].all("i", "dot")
-    ]
     log = [100 * (0.04 + (np.log10(rate) + 5) / 4) / 1.08 for rate in RATES[:7]]  # four decades and a margin
-    assert lefts == pytest.approx(log, abs=0.01)
+    assert lefts_of(panels[0]) == pytest.approx(log, abs=0.01)
     rows = [[cell.text for cell in row.all("td")] for row in page.by_id("trials").all("tbody")[0].all("tr")]
     assert [row[0] for row in rows] == [str(n) for n in range(8)]
     assert rows[3][1] == "completed best"
@@ -171,6 +174,30 @@ def test_the_page_shows_the_numbers_of_the_record(tmp_path: Path, capsys: pytest
         save(folder, study(trials=unfinished))
         assert main(["tune-report", str(folder), "-o", str(tmp_path / "early.html")]) == 0
         assert "This study is not finished" in parse((tmp_path / "early.html").read_text()).text
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 8), (-8, 0)])
+@pytest.mark.parametrize("kind", ["int", "float"])
+def test_a_bound_of_zero_is_a_bound_like_any_other(tmp_path: Path, kind: str, low: int, high: int) -> None:
+    space = {
+        RATE: {"kind": kind, "low": low, "high": high, "log": False, "step": None},
+        HIDDEN: {"kind": kind, "low": low, "high": high, "log": False, "step": None},
+    }
+    values = [low, 0, low + 2, high]
+    trials = [
+        {"number": n, "state": "completed", "value": n, "params": {RATE: value, HIDDEN: value}}
+        for n, value in enumerate(values)
+    ]
+    record = read_record(save(tmp_path, study(space=space, trials=trials)))
+    panel = parse(drawings.slice_of(record, RATE))
+    wanted = [100 * (0.04 + (value - low) / 8) / 1.08 for value in values]  # eight units and a margin
+    assert lefts_of(panel) == pytest.approx(wanted, abs=0.01)
+    labels = [tick.text for tick in panel.all("span", "x")]
+    assert (labels[0], labels[-1]) == (f"{low}", f"{high}")
+    line = parse(drawings.parallel(record)).all("path", "line")[-1].attributes["d"] or ""  # of the last trial
+    heights = [float(corner.split()[1]) for corner in line.removeprefix("M").split("L")]
+    assert heights[:2] == pytest.approx([1000 * (1 - 1.04 / 1.08)] * 2, abs=0.1)
+    assert [drawings.Axis(space[RATE]).words(end) for end in (0, 1)] == [f"{low}", f"{high}"]
 
 
 def test_what_is_no_study_is_an_error_and_reports_need_neither_torch_nor_optuna(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ depends on that and on the trials before, never on how often the process has die
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,9 +178,3 @@ def _mend(path: Path) -> None:
     with suppress(FileNotFoundError), open(path, "r+b") as file:
         text = file.read()
         file.truncate(text.rfind(b"\n") + 1)
-
-
-def best_of(entries: Sequence[Entry]) -> Entry | None:
-    """The completed trial with the highest score; of equals the first."""
-    done = [entry for entry in entries if entry.state == "completed" and entry.value is not None]
-    return max(done, key=lambda entry: (entry.value, -entry.number), default=None)

@@ -16,12 +16,12 @@ from rl_training.zoo.tuning.importance import MIN_TRIALS, importances
 from rl_training.zoo.tuning.record import PRESET, StudyRecord
 from rl_training.zoo.tuning.report import parameter_table, trial_table
 from rl_training.zoo.tuning.summary import (
-    chance_words,
     counts,
     origin,
     score_words,
     short_names,
     signed,
+    states,
     verdict_sentence,
 )
 
@@ -80,19 +80,16 @@ def notices(record: StudyRecord) -> str:
 def key_figures(record: StudyRecord) -> str:
     """The numbers one looks for first."""
     top, found = record.best, record.validation
-    states = [
-        f"{n} {state}" for state in ("completed", "pruned", "failed", "running") if (n := record.count(state))
-    ]
     seconds = sum(trial.seconds or 0.0 for trial in record.trials)
     cells = [
-        ("Best score", _number(top.value if top else None), f"trial {top.number}" if top else ""),
-        ("Trials", str(len(record.trials)), ", ".join(states)),
-        ("Held-out, base", _number(found.get("mean_a")), "mean return"),
-        ("Held-out, best", _number(found.get("mean_b")), "mean return"),
+        ("Best score", fmt.known(top.value if top else None), f"trial {top.number}" if top else ""),
+        ("Trials", str(len(record.trials)), states(record)),
+        ("Held-out, base", fmt.known(found.get("mean_a")), "mean return"),
+        ("Held-out, best", fmt.known(found.get("mean_b")), "mean return"),
         ("Difference", signed(found["difference"]) if found else fmt.NONE, _bounds(record)),
         (
             "P(better)",
-            chance_words(found).partition(" [")[0] if found else fmt.NONE,
+            fmt.chance(found["probability_of_improvement"]) if found else fmt.NONE,
             f"time in trials {fmt.duration(seconds)}",
         ),
     ]
@@ -217,10 +214,6 @@ def commands(record: StudyRecord) -> str:
     if isinstance(started, list) and started:
         shown.append(command_box("As the study was started", shlex.join(map(str, started))))
     return section("Commands", "".join(shown), name="commands") if shown else ""
-
-
-def _number(value: float | None) -> str:
-    return fmt.NONE if value is None else fmt.number(value)
 
 
 def _bounds(record: StudyRecord) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.experiment import yaml
@@ -41,6 +41,26 @@ class TrialRecord:
     error: str | None = None
 
 
+class Scored(Protocol):
+    """A trial as far as its score goes."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def value(self) -> float | None: ...
+
+
+TrialT = TypeVar("TrialT", bound=Scored)
+
+
+def best_of(trials: Sequence[TrialT]) -> TrialT | None:
+    """The completed trial with the highest score; of equals the first."""
+    done = [trial for trial in trials if trial.state == "completed" and trial.value is not None]
+    return max(done, key=lambda trial: (trial.value, -trial.number), default=None)
+
+
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
     """A study as reports read it."""
@@ -71,9 +91,8 @@ class StudyRecord:
 
     @property
     def best(self) -> TrialRecord | None:
-        """The completed trial with the highest score; of equals the first."""
-        done = self.of("completed")
-        return max(done, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
+        """The completed trial with the highest score."""
+        return best_of(self.trials)
 
     def of(self, *states: str) -> list[TrialRecord]:
         """Trials in one of these states that have a value."""

@@ -106,7 +106,7 @@ def trial_table(record: StudyRecord, trials: Sequence[TrialRecord]) -> Table:
     rows, data = [], []
     for t in trials:
         rows.append([
-            str(t.number), t.state, _number(t.value), _number(so_far[t.number]),
+            str(t.number), t.state, fmt.known(t.value), fmt.known(so_far[t.number]),
             fmt.duration(t.seconds) if t.seconds is not None else fmt.NONE,
             *(param(t.params.get(key)) for key in record.space),
         ])  # fmt: skip
@@ -154,7 +154,7 @@ def _history(record: StudyRecord) -> list[str]:
     rows, best = [], None
     for trial, now in zip(record.trials, best_so_far(record.trials), strict=True):
         if now != best:
-            rows.append([str(trial.number), _number(trial.value)])
+            rows.append([str(trial.number), fmt.known(trial.value)])
             best = now
     return [Table(columns, rows, []).text()] if rows else []
 
@@ -162,10 +162,6 @@ def _history(record: StudyRecord) -> list[str]:
 def _point(trial: TrialRecord, key: str) -> dict[str, Any]:
     known = {"trial": trial.number, "value": trial.value, "state": trial.state}
     return {**known, "param": trial.params.get(key)}
-
-
-def _number(value: float | None) -> str:
-    return fmt.NONE if value is None else fmt.number(value)
 
 
 def _cell(value: Any) -> Any:

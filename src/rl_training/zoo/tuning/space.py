@@ -73,7 +73,8 @@ class Dimension:
         return next(choice for choice in self.choices if stored(choice) == kept)
 
     def cells(self) -> list[Any] | None:
-        """Every value there is, as it is stored; None where they are too many to be gone through."""
+        """Every value there is, as it is stored, and of too many `MAX_CELLS` and one more; None of a range
+        that has no steps, or is searched by orders of magnitude."""
         if self.kind == "choice":
             return [stored(choice) for choice in self.choices]
         if self.log or (self.kind == "float" and self.step is None):

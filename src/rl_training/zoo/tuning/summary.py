@@ -17,13 +17,16 @@ _WORDS = {
 }
 
 
+def states(record: StudyRecord) -> str:
+    """`13 completed, 7 pruned`."""
+    known = ("completed", "pruned", "failed", "running")
+    return ", ".join(f"{count} {state}" for state in known if (count := record.count(state)))
+
+
 def counts(record: StudyRecord) -> str:
     """`20 of 20 trials: 13 completed, 7 pruned`."""
-    states = [
-        f"{n} {state}" for state in ("completed", "pruned", "failed", "running") if (n := record.count(state))
-    ]
     asked = record.data.get("asked", len(record.trials))
-    return f"{len(record.trials)} of {asked} trials: {', '.join(states) or 'none yet'}"
+    return f"{len(record.trials)} of {asked} trials: {states(record) or 'none yet'}"
 
 
 def origin(record: StudyRecord) -> str:
@@ -48,7 +51,9 @@ def verdict_sentence(record: StudyRecord) -> str:
         return "The best trial has not been compared with the base on held-out seeds."
     p = min(found["p_worse"], found["p_better"])
     sizes = f"{signed(found['difference'])}{_interval(found, 'low', 'high')} in mean return"
-    chance = f"a run of it is better than one of the base with probability {chance_words(found)}"
+    bounds = found.get("probability_low"), found.get("probability_high")
+    probability = fmt.chance(found["probability_of_improvement"], *bounds)
+    chance = f"a run of it is better than one of the base with probability {probability}"
     return f"{_WORDS[found['verdict']]} (p {'' if p < 0.001 else '= '}{fmt.p_value(p)}): {sizes}; {chance}."
 
 
@@ -62,14 +67,6 @@ def preset_remarks(record: StudyRecord) -> list[str]:
         f"It scored {score}, as the best of {len(record.trials)} trials.",
         verdict_sentence(record),
     ]
-
-
-def chance_words(found: Mapping[str, Any]) -> str:
-    """`96 % [80, 100]`."""
-    text = f"{100 * found['probability_of_improvement']:.0f} %"
-    if found.get("probability_low") is None:
-        return text
-    return f"{text} [{100 * found['probability_low']:.0f}, {100 * found['probability_high']:.0f}]"
 
 
 def short_names(keys: Iterable[str]) -> dict[str, str]:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import AxiomError, ConfigError
-from rl_training.zoo.jobs import Job
+from rl_training.zoo.jobs import SURROUNDINGS, Job
 from rl_training.zoo.runner import Display, Pool, Process, Runner, alone
-from rl_training.zoo.tuning.journal import Entry, Journal, best_of
-from rl_training.zoo.tuning.record import RECORD, TrialRecord, claim, read_record, write_record
+from rl_training.zoo.tuning.journal import Entry, Journal
+from rl_training.zoo.tuning.record import RECORD, TrialRecord, best_of, claim, read_record, write_record
 from rl_training.zoo.tuning.study import Design
 from rl_training.zoo.tuning.summary import param, preset_remarks, short_names
 from rl_training.zoo.tuning.trials import OpenTrial, iqm_of, open_trial
@@ -27,7 +27,6 @@ GIVE_UP = 3
 """So many failures and nothing else, and the study is stopped: the mistake is not in the parameters."""
 ATTEMPTS = 3
 """So often a run that was killed from outside, which says nothing of its parameters, is taken up again."""
-_ABOUT = ("versions", "hardware", "git")
 
 
 class Tuner:
@@ -63,7 +62,7 @@ class Tuner:
             self.journal = Journal(self.folder, self.design)
             if (self.folder / RECORD).is_file():
                 known = read_record(self.folder).data
-                self._about = {key: known[key] for key in _ABOUT if key in known}
+                self._about = {key: known[key] for key in SURROUNDINGS if key in known}
             for warning in self.design.warnings:
                 self.display.event(f"warning: {warning}")
             with self._pool.at_work():
