@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Tests take seconds or nothing: a worker that is done takes over half of what another has left.
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 export OMP_NUM_THREADS ?= 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -30,7 +32,7 @@ demo: $(VENV)/.installed  ## Train PPO on CartPole from the preset, evaluate the
 	$(BIN)/axiomrl report "$$run"
 
 test: check  ## Lint, types, layers and the test suite
-	$(BIN)/python -m pytest -n auto
+	$(PYTEST)
 
 check: lint types layers  ## The static part alone
 
@@ -49,10 +51,10 @@ format: $(VENV)/.installed-dev  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 test-full: $(VENV)/.installed-dev  ## The test suite with the long learning runs
-	$(BIN)/python -m pytest -n auto --full
+	$(PYTEST) --full
 
 test-faults: $(VENV)/.installed-dev  ## The fault tests in full numbers, with their figures written to docs/reliability.md
-	report=$$(mktemp) && AXIOMRL_FAULT_REPORT=$$report $(BIN)/python -m pytest tests/faults -n auto --full && \
+	report=$$(mktemp) && AXIOMRL_FAULT_REPORT=$$report $(PYTEST) tests/faults --full && \
 	$(BIN)/python docs/generate_reliability.py $$report && rm $$report
 
 docs: $(VENV)/.installed-dev  ## Build the documentation into docs/_build
