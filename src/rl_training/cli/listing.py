@@ -79,6 +79,7 @@ def envs() -> list[Item]:
 
     import gymnasium
 
+    import rl_training.envs.fragile
     import rl_training.envs.goal_envs
     import rl_training.envs.memory
     import rl_training.envs.toy  # noqa: F401 - all of them register ours

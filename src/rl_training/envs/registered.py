@@ -14,7 +14,7 @@ import gymnasium
 from gymnasium import error as gym_error
 from gymnasium.envs.registration import EnvSpec, load_env_creator, parse_env_id
 
-from rl_training.envs import goal_envs, memory, toy
+from rl_training.envs import fragile, goal_envs, memory, toy
 from rl_training.envs.backends import Env, describe_failure, missing_dependency
 from rl_training.errors import AxiomError, EnvError, MissingExtraError, UnknownNameError, nearest
 
@@ -151,6 +151,6 @@ def _prepare_headless_rendering(render_mode: str) -> None:
 
 
 __all__ = [
-    "find_spec", "goal_envs", "guarded", "imported_name", "make_registered", "memory", "refused_argument",
-    "toy", "unknown_kwarg",
+    "find_spec", "fragile", "goal_envs", "guarded", "imported_name", "make_registered", "memory",
+    "refused_argument", "toy", "unknown_kwarg",
 ]  # fmt: skip
