@@ -9,6 +9,7 @@ from gymnasium import spaces
 from torch import nn
 
 from rl_training.errors import ConfigError
+from rl_training.policies.activations import ACTIVATIONS
 from rl_training.policies.build import (
     build_action_map,
     build_encoder,
@@ -16,7 +17,7 @@ from rl_training.policies.build import (
     encoded_space,
     is_image_encoder,
 )
-from rl_training.policies.cores import ACTIVATIONS, MLP
+from rl_training.policies.cores import MLP
 from rl_training.policies.encoder_registry import encoder_name
 from rl_training.policies.noisy import NoisyLinear
 from rl_training.policies.q_heads import C51Head, ImplicitQuantileHead, MakeLinear, QHead, QuantileHead

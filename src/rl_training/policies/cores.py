@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "relu": torch.relu_,  # in place: what it is given is the output of a layer
-    "elu": F.elu,
-    "silu": F.silu,
-    "gelu": F.gelu,
-}
+from rl_training.policies.activations import ACTIVATIONS
 
 
 class MLP(nn.Module):

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rl_training.policies.activations import ACTIVATIONS
 from rl_training.policies.batch_renorm import BatchRenorm
-from rl_training.policies.cores import ACTIVATIONS
 
 Norm = Literal["none", "layer", "batch_renorm"]
 
