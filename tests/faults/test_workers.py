@@ -31,7 +31,7 @@ TIMEOUT = 1.5
 NUM_ENVS = 3
 
 FROM_INSIDE = {
-    "raise": r"step\(\) raised\n.*toy\.py.*RuntimeError: broken on command",
+    "raise": r"step\(\) raised\n.*fragile\.py.*RuntimeError: broken on command",
     "die": r"step\(\) died with exit code 7",
     "segfault": r"step\(\) was killed by SIGSEGV",
     "hang": r"step\(\) did not answer within 1\.5 s",

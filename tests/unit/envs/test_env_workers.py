@@ -70,7 +70,7 @@ def test_broken_worker_is_named_and_all_are_ended(fault: str, words: str, at: in
 def test_traceback_of_a_worker_is_shown() -> None:
     envs = make_vector_env(fragile("raise", 1), 2)
     envs.reset()
-    with pytest.raises(EnvError, match=r"toy\.py.*line \d+, in _break"):
+    with pytest.raises(EnvError, match=r"fragile\.py.*line \d+, in _break"):
         step(envs)
 
 
