@@ -60,9 +60,8 @@ def make_session(
 ) -> Session:
     """Look at the env (unless its spec is known) and prepare what an algorithm is built from."""
     # An automatic choice is made once and saved, so that no later release resumes the run with another.
-    env_section = dataclasses.replace(
-        resolved.config.env, backend=choose_backend(resolved.config.env.backend)
-    )
+    backend = choose_backend(resolved.config, resolved.config.num_envs, env)
+    env_section = dataclasses.replace(resolved.config.env, backend=backend)
     threads = resolved.config.threads or available_threads()
     config = dataclasses.replace(resolved.config, env=env_section, threads=threads)
     target = resolve_device(device or config.device)

@@ -27,6 +27,9 @@ from rl_training.types import ACTION_MASK, Spec
 if TYPE_CHECKING:
     import torch
 
+NATIVE_FROM = 16
+"""Envs from which on Gymnasium's vectorised CartPole is faster than so many of its single ones."""
+
 
 class EnvSettings(Protocol):
     """The part of a training configuration that envs are made from."""
@@ -75,9 +78,19 @@ def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     return _probe(settings, None, _source(1, env)).spec
 
 
-def choose_backend(name: BackendName) -> BackendName:
-    """What `auto` stands for: a backend that never lowers the resume grade."""
-    return "sync" if name == "auto" else name
+def choose_backend(settings: EnvSettings, num_envs: int, env: EnvSource | None = None) -> BackendName:
+    """What `auto` stands for: the fastest of the backends that give the same episodes and resume exactly."""
+    if settings.env.backend != "auto":
+        return settings.env.backend
+    return "native" if num_envs >= NATIVE_FROM and env is None and _has_native(settings) else "sync"
+
+
+def _has_native(settings: EnvSettings) -> bool:
+    """Whether the native backend knows an env as it is wanted here."""
+    if settings.env_id not in gymnasium.registry or _wrapped(settings.env):
+        return False
+    entry = gymnasium.registry[settings.env_id].vector_entry_point
+    return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
 
 
 def evaluation_backend(settings: EnvSettings) -> BackendName:
@@ -105,8 +118,7 @@ def make_vector_env(
 
     `device` is where batched envs live; others are on the host whatever it says.
     """
-    name = backend or cfg.env.backend
-    name = choose_backend(name)
+    name = backend or choose_backend(cfg, num_envs, env)
     chosen = cfg.seed if seed is None else seed
     if name == "batched":
         return _batched(cfg, num_envs, render_mode, env, seed=chosen, device=device)
@@ -231,10 +243,15 @@ def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSo
     return guarded(spec, kwargs, partial(NativeBackend, spec, num_envs, **kwargs))
 
 
+def _wrapped(options: EnvConfig) -> list[str]:
+    """The keys of wrappers that single envs would need."""
+    plain, wrapping = EnvConfig(), ("frame_skip", "frame_stack", "pixels", "grayscale", "resize", "atari")
+    return [key for key in wrapping if getattr(options, key) != getattr(plain, key)]
+
+
 def _require_unwrapped(backend: str, options: EnvConfig, env: EnvSource | None) -> None:
     """Refuse what only works on single envs where there are none."""
-    plain, wrapping = EnvConfig(), ("frame_skip", "frame_stack", "pixels", "grayscale", "resize", "atari")
-    changed = [key for key in wrapping if getattr(options, key) != getattr(plain, key)]
+    changed = _wrapped(options)
     if env is not None or changed:
         what = "an env of your own" if env is not None else f"env.{changed[0]}"
         raise EnvError(f"env.backend {backend!r} cannot be combined with {what}: use sync or async")

@@ -10,6 +10,7 @@ import pytest
 from envs_helpers import Diary, Settings
 
 from rl_training.envs import EnvConfig, VectorEnv, episode_seed, make_env, make_vector_env, probe
+from rl_training.envs.factory import NATIVE_FROM, choose_backend
 from rl_training.errors import EnvError
 
 SEED = 7
@@ -184,6 +185,18 @@ def test_state_that_is_saved_whole_is_restored_exactly(backend: str) -> None:
             a, b = one.step(actions), two.step(actions)
             np.testing.assert_array_equal(a.obs, b.obs)
             assert a.episodes == b.episodes
+
+
+def test_auto_is_native_where_that_is_the_same_and_faster() -> None:
+    few, many = NATIVE_FROM - 1, NATIVE_FROM
+    assert choose_backend(Settings(), many) == "native"
+    assert choose_backend(Settings(), few) == "sync"
+    assert choose_backend(Settings(), many, env=Diary) == "sync"
+    assert choose_backend(Settings("Pendulum-v1"), many) == "sync"
+    assert choose_backend(Settings(env=EnvConfig(frame_stack=2)), many) == "sync"
+    assert choose_backend(Settings(env=EnvConfig(backend="async")), many) == "async"
+    with make_vector_env(Settings(), many) as envs:
+        assert envs.backend == "native"
 
 
 def test_native_is_refused_where_it_cannot_be_right() -> None:
