@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _FEW, _FEW_WITH_GRADIENT = 2_048, 32_768
-"""Numbers up to which torch is as quick, without and with a gradient to come."""
+"""Numbers up to which torch is as quick, without and with a gradient to come. Outside of inference the second
+counts for both, so that a loss is the same number with and without its gradient."""
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -19,10 +20,10 @@ def tanh(x: Tensor) -> Tensor:
     # Whoever records the operations on a tensor would not see what NumPy does to it.
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return torch.tanh(x)
-    learns = x.requires_grad and torch.is_grad_enabled()
-    few = x.numel() < (_FEW_WITH_GRADIENT if learns else _FEW)
+    few = x.numel() < (_FEW if torch.is_inference_mode_enabled() else _FEW_WITH_GRADIENT)
     if few or x.dtype is not torch.float32 or x.device.type != "cpu" or not x.is_contiguous():
         return torch.tanh(x)
+    learns = x.requires_grad and torch.is_grad_enabled()
     result: Tensor = _Tanh.apply(x) if learns else _by_numpy(x)  # type: ignore[no-untyped-call]
     return result
 

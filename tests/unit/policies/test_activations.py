@@ -45,6 +45,12 @@ def test_gradients_and_their_gradients_are_those_of_torch() -> None:
     torch.testing.assert_close(results[0], results[1])
 
 
+@pytest.mark.parametrize("count", [10, 5_000, MANY])
+def test_a_gradient_to_come_changes_no_bit(count: int) -> None:
+    x = spread(count)
+    assert torch.equal(tanh(x), tanh(x.clone().requires_grad_()).detach())
+
+
 def test_the_memory_of_the_result_is_aligned_and_its_own() -> None:
     x = spread()
     before = x.clone()
