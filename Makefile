@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+BENCH ?= .venv-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # Tests take seconds or nothing: a worker that is done takes over half of what another has left.
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
@@ -9,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
-.PHONY: help demo test check lint types layers format test-full test-faults docs wheel bench clean
+.PHONY: help demo test check lint types layers format test-full test-faults docs wheel bench bench-env clean
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,9 +64,17 @@ docs: $(VENV)/.installed-dev  ## Build the documentation into docs/_build
 wheel: $(VENV)/.installed-dev  ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
-bench: $(VENV)/.installed-dev  ## PPO's speed beside Stable-Baselines3
-	$(PIP) --editable ".[bench]"
-	$(BIN)/python benchmarks/ppo_cartpole.py
+$(BENCH)/.installed: pyproject.toml constraints.txt
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable ".[atari,bench]"
+	@touch $@
+
+bench-env: $(BENCH)/.installed  ## A virtual env of its own with the libraries that speed is compared with
+
+bench: $(BENCH)/.installed  ## Speed beside other libraries, 20 minutes on a quiet machine; PARTS="ppo-envs replay" picks
+	$(BENCH)/bin/python benchmarks/suite.py $(PARTS)
+	$(BENCH)/bin/python docs/generate_performance.py
 
 clean:  ## Remove what building and testing leave behind
 	rm -rf build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

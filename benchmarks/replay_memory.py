@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from pace import resident
 from record import write_record
 from rl_training.data.frame_stacks import frame_stacks
 from rl_training.data.layout import rollout_layout
@@ -26,14 +27,6 @@ from rl_training.types import Spec, StepResult
 
 NUM_ENVS, STACK, EPISODE = 8, 4, 500
 SPEC = Spec(spaces.Box(0, 255, (STACK, 84, 84), np.uint8), spaces.Discrete(6))
-
-
-def resident() -> int:
-    """Bytes of memory that the process has now."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("the system does not tell how much memory a process has")
 
 
 def fill(buffer: ReplayBuffer, transitions: int) -> None:

@@ -1,0 +1,226 @@
+"""Contenders take turns: each is a process of its own that trains for a while, then waits for the others.
+
+A noisy machine is noisy for all of them, start-up and compilation are over when the first turn begins, and
+what one library does to a process (threads, caches, memory) does not touch another. Reported are medians over
+the turns, and ratios of this package to each peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pace import Job
+
+HERE = Path(__file__).parent
+OURS = "axiomrl"
+PEERS = {"stable-baselines3": "sb3", "sbx": "sbx"}
+"""Other libraries, and the function in `peers` that measures each."""
+PACKAGES = {"stable-baselines3": ["stable-baselines3"], "sbx": ["sbx-rl", "jax"]}
+ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who is measured, and what is different for it."""
+
+    name: str
+    call: str
+    """The function, as `module:function`, that trains and keeps a meter informed."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of our configuration, over those of the job."""
+    environ: dict[str, str | None] = field(default_factory=dict)
+    """Environment variables of its process; None: not set."""
+    weight: float = 1.0
+    """How long its turns are, of the usual length."""
+
+
+def ceiling(name: str, call: str) -> Contender:
+    """Something that bounds what training can reach; steady enough for short turns."""
+    return Contender(name, call, weight=0.3)
+
+
+class Process:
+    """A contender at work, which stands still between turns."""
+
+    def __init__(self, contender: Contender, job: Job) -> None:
+        self.contender = contender
+        job = dataclasses.replace(job, settings=merged(job.settings, contender.settings))
+        given = {
+            "OMP_NUM_THREADS": str(job.threads),
+            "JAX_PLATFORMS": "cpu",
+            **({"XLA_FLAGS": ONE_CORE} if job.cores == 1 else {}),
+            **contender.environ,
+        }
+        environ = {**os.environ, **{key: value for key, value in given.items() if value is not None}}
+        for key in (key for key, value in given.items() if value is None):
+            environ.pop(key, None)
+        command = [
+            sys.executable,
+            str(HERE / "contend.py"),
+            contender.call,
+            json.dumps(dataclasses.asdict(job)),
+        ]
+        self.child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+        )
+
+    def answer(self) -> dict[str, float]:
+        """What it says next."""
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        if not line:
+            _, said = self.child.communicate()
+            raise SystemExit(f"{self.contender.name} failed:\n{said}")
+        found: dict[str, float] = json.loads(line)
+        return found
+
+    def turn(self, seconds: float) -> dict[str, float]:
+        """Let it run for about as long, and say how fast it was."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{seconds * self.contender.weight}\n")
+        self.child.stdin.flush()
+        return self.answer()
+
+    def end(self) -> None:
+        """It ends when nobody asks any more."""
+        self.child.kill()
+        self.child.communicate()
+
+
+@contextlib.contextmanager
+def processes(contenders: Sequence[Contender], job: Job) -> Iterator[list[Process]]:
+    """All of them, started side by side and ready for their first turn."""
+    started: list[Process] = []
+    try:
+        started += [Process(contender, job) for contender in contenders]
+        for process in started:
+            process.answer()
+        yield started
+    finally:
+        for process in started:
+            process.end()
+
+
+def compare(job: Job, contenders: Sequence[Contender], seconds: float, repeats: int) -> dict[str, Any]:
+    """Every figure of every contender over `repeats` turns: medians, and our ratio to each of the others."""
+    with processes(contenders, job) as running:
+        for process in running:
+            process.turn(seconds / 2)  # warm-up
+        turns = [
+            {process.contender.name: process.turn(seconds) for process in running} for _ in range(repeats)
+        ]
+    return {"job": dataclasses.asdict(job), **summary(turns)}
+
+
+def summary(turns: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Medians by figure and contender, ratios of speed, and all that was measured."""
+    by_figure: dict[str, dict[str, list[float]]] = {}
+    for turn in turns:
+        for name, figures in turn.items():
+            for figure, value in figures.items():
+                by_figure.setdefault(figure, {}).setdefault(name, []).append(value)
+    medians = {
+        figure: {name: statistics.median(values) for name, values in columns.items()}
+        for figure, columns in by_figure.items()
+    }
+    speed, mine = by_figure["steps_per_second"], medians["steps_per_second"][OURS]
+    others = [name for name in speed if name != OURS]
+    return {
+        **medians,
+        "ratio_of_medians": {name: mine / medians["steps_per_second"][name] for name in others},
+        "ratios": {
+            name: [a / b for a, b in zip(speed[OURS], speed[name], strict=True)] for name in others
+        },
+        "all": by_figure,
+    }  # fmt: skip
+
+
+def show(label: str, result: dict[str, Any]) -> None:
+    """One line a contender."""
+    ratios = result["ratio_of_medians"]
+    for name, rate in result["steps_per_second"].items():
+        ratio = f"  {OURS} is {ratios[name]:.2f} of it" if name in ratios else ""
+        turns = f" ({', '.join(f'{r:.2f}' for r in result['ratios'][name])})" if name in ratios else ""
+        print(f"{label:24s} {name:28s} {rate:12,.0f} steps/s{ratio}{turns}", flush=True)
+
+
+def parser(doc: str | None, *, repeats: int, seconds: float) -> argparse.ArgumentParser:
+    """The options that all of these experiments have."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--quick", action="store_true", help="seconds instead of minutes, to see that it works")
+    made.add_argument("--repeats", type=int, default=repeats, help="turns of each contender")
+    made.add_argument("--seconds", type=float, default=seconds, help="a turn")
+    made.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
+    another = "also measure this package with other settings, as pipelined:collection=pipelined"
+    made.add_argument("--variant", action="append", default=[], metavar="NAME:KEY=VALUE[,…]", help=another)
+    made.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="also measure an older checkout of this package"
+    )
+    made.add_argument("-o", "--output", type=Path)
+    return made
+
+
+def arguments(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """Read them; a quick run has one short turn."""
+    args = made.parse_args()
+    if args.quick:
+        args.repeats, args.seconds = 1, 0.3
+    return args
+
+
+def contenders(args: argparse.Namespace) -> list[Contender]:
+    """This package, its variants, and the peers that are asked for."""
+    found = [Contender(OURS, "ours:axiomrl"), *map(variant, args.variant)]
+    if args.before is not None:
+        source = str((args.before / "src").resolve())
+        found.append(Contender(f"{OURS}, before", "ours:axiomrl", environ={"PYTHONPATH": source}))
+    return found + [Contender(name, f"peers:{PEERS[name]}") for name in args.peers]
+
+
+def variant(text: str) -> Contender:
+    """This package with other settings, from `name:key=value,section.key=value`."""
+    name, _, given = text.partition(":")
+    settings: dict[str, Any] = {}
+    for pair in filter(None, given.split(",")):
+        key, _, value = pair.partition("=")
+        nested: Any = yaml.safe_load(value)
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        settings = merged(settings, nested)
+    if not settings:
+        raise SystemExit(f"--variant {text}: give a name and settings, as in pipelined:collection=pipelined")
+    return Contender(f"{OURS}, {name}", "ours:axiomrl", settings)
+
+
+def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Settings with others laid over them, section by section."""
+    both = {
+        key: merged(base[key], value)
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+        else value
+        for key, value in over.items()
+    }
+    return {**base, **both}
+
+
+def packages(peers: Sequence[str]) -> list[str]:
+    """What the peers are made of, for the record."""
+    return [package for peer in peers for package in PACKAGES[peer]]
