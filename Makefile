@@ -75,6 +75,7 @@ bench-env: $(BENCH)/.installed  ## A virtual env of its own with the libraries t
 bench: $(BENCH)/.installed  ## Speed beside other libraries, 20 minutes on a quiet machine; PARTS="ppo-envs replay" picks
 	$(BENCH)/bin/python benchmarks/suite.py $(PARTS)
 	$(BENCH)/bin/python docs/generate_performance.py
+	$(BENCH)/bin/python docs/generate_benchmarks.py
 
 clean:  ## Remove what building and testing leave behind
 	rm -rf build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -428,6 +428,30 @@ def test_presets_page_is_up_to_date() -> None:
     assert all(f"| `{name}` |" in page for name in preset_names())
 
 
+def test_performance_page_is_up_to_date_and_hides_nothing() -> None:
+    generator = load_generator("generate_performance")
+    page = generator.PAGE.read_text(encoding="utf-8")
+    assert generator.render(page) == page, "run python docs/generate_performance.py"
+    rates = {"axiomrl": 30.0, "axiomrl, native": 40.0, "stable-baselines3": 20.0, "envs alone": 90.0}
+    rates["Gymnasium's vector alone"] = 80.0
+    result = {
+        "job": {"num_envs": 64, "num_steps": 128},
+        "steps_per_second": rates,
+        "collection_steps_per_second": {"axiomrl": 60.0},
+        "update_steps_per_second": {"axiomrl": 50.0},
+        "resident_bytes": dict.fromkeys(rates, 5e8),
+    }
+    made = {"versions": {"torch": "2"}, "hardware": {"cpu": "X", "cores": 2}}
+    git = {"commit": "abcdefgh", "is_dirty": True}
+    results = dict.fromkeys((part.name for part in generator.PARTS), None)
+    text = generator.generated({**results, "ppo-envs": {"results": [result], "git": git, **made}})
+    assert "| PPO, 64 envs, times Stable-Baselines3 | 3 | 2.00 | **short** |" in text  # the fastest of ours
+    assert "| PPO collection, 64 envs, of Gymnasium's vector alone | 0.7 | 0.75 | reached |" in text
+    assert "| 64 | 30 | 40 | 20 | 90 | 80 | 2.00 |" in text
+    assert "`abcdefg` with uncommitted changes: torch 2; X, 2 cores." in text
+    assert 'Not measured yet: `make bench PARTS="replay"`.' in text
+
+
 def test_benchmarks_page_is_up_to_date_and_hides_nothing() -> None:
     generator = load_generator("generate_benchmarks")
     page = generator.PAGE.read_text(encoding="utf-8")

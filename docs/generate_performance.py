@@ -1,0 +1,386 @@
+"""Writes the generated part of `docs/performance.md`, and its plots, from `benchmarks/results/speed-*.json`.
+
+python docs/generate_performance.py            rewrite the generated part of the page, and the plots
+python docs/generate_performance.py --check    exit 1 if the page is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_name("performance.md")
+PLOTS = Path(__file__).with_name("_static")
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
+OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
+LABELS = {SB3: "Stable-Baselines3", SBX: "SBX"}
+CEILINGS = ("envs alone", "Gymnasium's vector alone", "env alone")
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of results and how it is shown."""
+
+    name: str
+    title: str
+    text: str
+    tables: Callable[[Result], Iterator[str]]
+    plot: Callable[[Result], tuple[str, dict[str, list[tuple[float, float]]], str]] | None = None
+    """The axis' label, the lines and a description."""
+
+    @property
+    def result(self) -> Result | None:
+        """What was measured, if it was."""
+        path = RESULTS / f"speed-{self.name}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+    def section(self, result: Result | None) -> Iterator[str]:
+        """Its part of the page."""
+        yield from (f"### {self.title}", "", self.text, "")
+        if result is None:
+            yield from (f'Not measured yet: `make bench PARTS="{self.name}"`.', "")
+            return
+        if self.plot is not None:
+            yield from (f"![{self.plot(result)[2]}](_static/performance-{self.name}.svg)", "")
+        yield from self.tables(result)
+        yield from (measured_with(self.name, result), "")
+
+
+def measured_with(name: str, result: Result) -> str:
+    """Where figures come from."""
+    git, versions = result["git"] or {}, result["versions"]
+    changed = " with uncommitted changes" if git.get("is_dirty") else ""
+    known = {"stable-baselines3": "Stable-Baselines3", "sbx-rl": "SBX", "jax": "JAX"}
+    peers = [f"{label} {versions[key]}" for key, label in known.items() if key in versions]
+    machine = f"{result['hardware']['cpu']}, {result['hardware']['cores']} cores"
+    made = ", ".join([f"torch {versions['torch']}", *peers])
+    return (
+        f'`make bench PARTS="{name}"` at `{str(git.get("commit"))[:7]}`{changed}: {made}; {machine}. '
+        f"Every turn is in `benchmarks/results/speed-{name}.json`."
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """As Markdown; the first column is a label, the others are numbers."""
+    yield f"| {' | '.join(head)} |"
+    yield "|---|" + "--:|" * (len(head) - 1)
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def names_of(results: Sequence[Result], figure: str = "steps_per_second") -> list[str]:
+    """Contenders in the order in which they take turns; ceilings last."""
+    names = dict.fromkeys(name for result in results for name in result[figure])
+    return sorted(names, key=lambda name: (name in CEILINGS, not name.startswith(OURS)))
+
+
+def count(value: float | None) -> str:
+    """A number of some size, or nothing."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"
+
+
+def speeds(label: str, what: Callable[[Result], str], results: Sequence[Result]) -> Iterator[str]:
+    """Steps a second of all, and how many times that of each peer ours is."""
+    names = names_of(results)
+    peers = [name for name in (SB3, SBX) if name in names]
+    head = [label, *(LABELS.get(name, name) for name in names), *(f"times {LABELS[peer]}" for peer in peers)]
+    yield from table(head, [
+        [what(result), *(count(result["steps_per_second"].get(name)) for name in names),
+         *(f"{best_ratio(result, peer)[0]:.2f}" for peer in peers)]
+        for result in results
+    ])  # fmt: skip
+
+
+def best_ratio(result: Result, peer: str) -> tuple[float, str]:
+    """The fastest of ours to a peer, and which that is."""
+    rates = result["steps_per_second"]
+    mine = [name for name in rates if name.startswith(OURS) and not name.endswith(", before")]
+    fastest = max(mine, key=lambda name: float(rates[name]))
+    return rates[fastest] / rates[peer], fastest
+
+
+def parts_of_a_step(label: str, what: Callable[[Result], str], results: Sequence[Result]) -> Iterator[str]:
+    """How fast collection and updates would be alone."""
+    names = [name for name in names_of(results, "collection_steps_per_second") if name not in CEILINGS]
+    yield from ("Steps a second if there were nothing but collection, or nothing but updates:", "")
+    parts = ("collection", "update")
+    head = [label, *(f"{part}, {LABELS.get(name, name)}" for part in parts for name in names)]
+    rates = [(f"{part}_steps_per_second", name) for part in parts for name in names]
+    rows = [[what(result), *(count(result[part].get(name)) for part, name in rates)] for result in results]
+    yield from table(head, rows)
+
+
+def envs_tables(found: Result) -> Iterator[str]:
+    """Speed, its parts, and memory."""
+    results = found["results"]
+    envs = lambda result: f"{result['job']['num_envs']:,}"  # noqa: E731
+    yield from speeds("envs", envs, results)
+    yield from parts_of_a_step("envs", envs, results)
+    names = [name for name in names_of(results) if name not in CEILINGS and ", " not in name]
+    yield from ("Memory of the whole process, in MB, and what an env adds, rollout and all:", "")
+    rows = [[envs(r), *(count(r["resident_bytes"].get(name, 0) / 1e6) for name in names)] for r in results]
+    alike = [r for r in results if r["job"]["num_steps"] == 128]
+    if len(alike) > 1:
+        first, last = alike[0], alike[-1]
+        more = last["job"]["num_envs"] - first["job"]["num_envs"]
+        grown = [(last["resident_bytes"][n] - first["resident_bytes"][n]) / more / 1e3 for n in names]
+        span = f"kB an env ({envs(first)} to {envs(last)})"
+        rows.append([span, *(f"{value:,.0f}" for value in grown)])
+    yield from table(["envs", *(LABELS.get(name, name) for name in names)], rows)
+
+
+def width_tables(found: Result) -> Iterator[str]:
+    width = lambda result: "x".join(map(str, result["job"]["hidden"]))  # noqa: E731
+    yield from speeds("network", width, found["results"])
+    yield from parts_of_a_step("network", width, found["results"])
+
+
+def off_policy_tables(found: Result) -> Iterator[str]:
+    def case(result: Result) -> str:
+        job = result["job"]
+        return f"{job['algo'].upper()}, {job['threads']} thread{'s' * (job['threads'] > 1)}"
+
+    yield from speeds("algorithm", case, found["results"])
+    yield from parts_of_a_step("algorithm", case, found["results"])
+
+
+def batch_tables(found: Result) -> Iterator[str]:
+    yield from speeds("batch", lambda result: f"{result['job']['batch_size']:,}", found["results"])
+
+
+def replay_tables(found: Result) -> Iterator[str]:
+    """Time and memory by capacity."""
+    names = names_of(found["results"])
+    head = ["transitions", *(f"{part}, {LABELS.get(name, name)}" for part in
+            ("add, µs", "sample, µs", "bytes a transition") for name in names)]  # fmt: skip
+    rows = []
+    for result in found["results"]:
+        size = result["job"]["buffer_size"]
+        times = [
+            1e6 / result[f"{part}_steps_per_second"][n] for part in ("collection", "update") for n in names
+        ]
+        # In a small buffer, what the process happens to take besides outweighs it.
+        memory = [result["buffer_bytes"][n] / size if size >= 10**6 else None for n in names]
+        rows.append([f"{size:,}", *(count(value) for value in [*times, *memory])])
+    yield from table(head, rows)
+
+
+def threshold_tables(found: Result) -> Iterator[str]:
+    """One line a library."""
+    rows = [
+        [LABELS.get(name, name), f"{found['seconds'][name]:.1f}",
+         f"{min(run['seconds'] for run in runs):.1f} to {max(run['seconds'] for run in runs):.1f}",
+         f"{found['solved'][name]} of {len(runs)}",
+         "" if name == OURS else f"{found['ratio_of_medians'][name]:.2f}"]
+        for name, runs in found["runs"].items()
+    ]  # fmt: skip
+    yield from table(["library", "seconds, median", "all seeds", "solved", "times ours"], rows)
+
+
+def startup_tables(found: Result) -> Iterator[str]:
+    names = list(dict.fromkeys(name for row in found["results"] for name in row["seconds"]))
+    rows = [[row["what"], *(f"{row['seconds'][n]:.2f}" if n in row["seconds"] else "" for n in names)]
+            for row in found["results"]]  # fmt: skip
+    yield from table(["seconds", *(LABELS.get(name, name) for name in names)], rows)
+
+
+def lines_over(
+    key: str, label: str, what: str
+) -> Callable[[Result], tuple[str, dict[str, list[tuple[float, float]]], str]]:
+    """A plot of steps a second over a number of the job."""
+
+    def lines(found: Result) -> tuple[str, dict[str, list[tuple[float, float]]], str]:
+        def place(result: Result) -> float:
+            value = result["job"][key]
+            return float(value[0] if isinstance(value, list) else value)
+
+        results = found["results"]
+        return label, {
+            LABELS.get(name, name): [
+                (place(r), r["steps_per_second"][name]) for r in results if name in r["steps_per_second"]
+            ]
+            for name in names_of(results)
+        }, what  # fmt: skip
+
+    return lines
+
+
+PARTS = (
+    Part(
+        "ppo-envs",
+        "PPO on CartPole, ever more envs",
+        "Environment steps a second: 128 steps an iteration (fewer where that would be more than 65,536 over "
+        "all envs), 4 epochs, 4 minibatches, a 64x64 actor and critic, one thread of torch on two cores. "
+        "*Envs alone* is a plain loop over the envs with random actions, *Gymnasium's vector alone* its "
+        "`SyncVectorEnv`. The ratios are of the fastest of this package's columns.",
+        envs_tables,
+        lines_over("num_envs", "envs", "Steps a second of PPO over the number of envs"),
+    ),
+    Part(
+        "ppo-width",
+        "PPO on CartPole, ever wider networks",
+        "The same with 64 envs and two hidden layers of other widths.",
+        width_tables,
+        lines_over("hidden", "width", "Steps a second of PPO over the width of the network"),
+    ),
+    Part(
+        "off-policy",
+        "DQN, SAC and TD3, one update a step",
+        "Steps a second, everything included. DQN: CartPole, 64x64, batches of 128; SAC and TD3: Pendulum, "
+        "256x256, batches of 256. One thread is one core for all libraries, two threads are two.",
+        off_policy_tables,
+    ),
+    Part(
+        "off-policy-batch",
+        "SAC, other batches",
+        "Steps a second on one thread.",
+        batch_tables,
+        lines_over("batch_size", "batch", "Steps a second of SAC over the batch size"),
+    ),
+    Part(
+        "replay",
+        "Replay, ever more transitions",
+        "CartPole's shapes. *Add* takes in one step of 64 envs, *sample* draws a batch of 256 (with "
+        "priorities: and takes new ones). SBX uses the buffer of Stable-Baselines3.",
+        replay_tables,
+    ),
+    Part(
+        "time-to-threshold",
+        "PPO on CartPole, time to 475",
+        "Seconds from the start of the process until an evaluation of ten episodes brings 475, with the "
+        "settings of the preset `ppo/cartpole` in all libraries.",
+        threshold_tables,
+    ),
+    Part(
+        "startup",
+        "Start-up",
+        "Seconds of a process. This package imports torch when it is needed, so that *import* alone costs "
+        "little; the *first training step* has everything.",
+        startup_tables,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a figure should be at least."""
+
+    what: str
+    part: str
+    least: float
+    measure: Callable[[Result], float | None]
+
+
+def speed_aim(what: str, part: str, least: float, peer: str, **job: Any) -> Aim:
+    """So many times the speed of a peer."""
+
+    def measure(found: Result) -> float | None:
+        alike = [r for r in found["results"] if job.items() <= r["job"].items()]
+        return next((best_ratio(r, peer)[0] for r in alike if peer in r["steps_per_second"]), None)
+
+    return Aim(f"{what}, times {LABELS[peer]}", part, least, measure)
+
+
+def overhead(found: Result) -> float | None:
+    """Our collection with 64 envs, of the speed of Gymnasium's own vector of them."""
+    vector = "Gymnasium's vector alone"
+    return next((r["collection_steps_per_second"][OURS] / r["steps_per_second"][vector]
+                 for r in found["results"] if r["job"]["num_envs"] == 64), None)  # fmt: skip
+
+
+def threshold(found: Result) -> float | None:
+    """How many times as long Stable-Baselines3 takes; nothing counts while a seed is not solved."""
+    solved = found["solved"][OURS] == len(found["runs"][OURS])
+    return found["ratio_of_medians"].get(SB3) if solved else 0.0
+
+
+AIMS = (
+    speed_aim("PPO, 8 envs", "ppo-envs", 1.8, SB3, num_envs=8),
+    speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, num_envs=64),
+    Aim("PPO collection, 64 envs, of Gymnasium's vector alone", "ppo-envs", 0.7, overhead),
+    *(speed_aim(f"{algo.upper()}, {threads} thread{'s' * (threads > 1)}", "off-policy", least, peer,
+                algo=algo, threads=threads)
+      for algo, threads, least, peer in (
+          ("dqn", 1, 1.8, SB3), ("sac", 1, 1.4, SB3), ("sac", 1, 1.0, SBX), ("sac", 2, 1.8, SB3),
+          ("td3", 1, 1.8, SB3), ("td3", 1, 1.0, SBX), ("td3", 2, 2.2, SB3))),
+    Aim("time to 475: Stable-Baselines3's to ours, all seeds solved", "time-to-threshold", 2.0, threshold),
+)  # fmt: skip
+
+
+def aims(results: dict[str, Result | None]) -> Iterator[str]:
+    """What is wanted and what is."""
+    yield from ("### Aims", "")
+    rows = []
+    for aim in AIMS:
+        found = results[aim.part]
+        value = None if found is None else aim.measure(found)
+        verdict = "not measured" if value is None else "reached" if value >= aim.least else "**short**"
+        rows.append([aim.what, f"{aim.least:g}", "" if value is None else f"{value:.2f}", verdict])
+    yield from table(["what", "at least", "measured", ""], rows)
+
+
+def generated(results: dict[str, Result | None]) -> str:
+    """Aims first, then part by part."""
+    lines = list(aims(results))
+    for part in PARTS:
+        lines += part.section(results[part.name])
+    return "\n".join(lines).rstrip()
+
+
+def render(page: str, results: dict[str, Result | None] | None = None) -> str:
+    """The page with its generated part replaced."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    found = {part.name: part.result for part in PARTS} if results is None else results
+    return f"{before}{BEGIN}\n\n{generated(found)}\n\n{END}{after}"
+
+
+def draw(part: Part, result: Result, path: Path) -> None:
+    """Both axes are logarithmic: equal distances are equal factors."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    assert part.plot is not None
+    label, lines, _ = part.plot(result)
+    with pyplot.rc_context({"svg.hashsalt": part.name, "font.size": 9}):
+        figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+        for name, points in lines.items():
+            style = (
+                {"linestyle": ":", "color": "0.6"} if name in CEILINGS else {"marker": "o", "markersize": 4}
+            )
+            axes.loglog(*zip(*points, strict=True), label=name, **style)
+        ticks = sorted({x for points in lines.values() for x, _ in points})
+        axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], minor=False)
+        axes.set_xticks([], minor=True)
+        axes.set_xlabel(label)
+        axes.set_ylabel("steps a second")
+        axes.grid(alpha=0.3)
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+
+
+def main() -> int:
+    page = PAGE.read_text(encoding="utf-8")
+    new = render(page)
+    if "--check" in sys.argv:
+        return int(new != page)
+    PAGE.write_text(new, encoding="utf-8")
+    for part in PARTS:
+        if part.plot is not None and (result := part.result) is not None:
+            draw(part, result, PLOTS / f"performance-{part.name}.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
