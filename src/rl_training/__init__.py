@@ -26,6 +26,7 @@ _EXPORTS = {
     "load": "rl_training.api",
     "export_policy": "rl_training.export.policy",
     "export_data": "rl_training.export.data",
+    "profile": "rl_training.profiling.profile",
     "Callback": "rl_training.runtime.callbacks",
     "make_vector_env": "rl_training.envs",
     "register_algorithm": "rl_training.registry",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from rl_training.export.data import export_data as export_data
     from rl_training.export.policy import export_policy as export_policy
     from rl_training.policies.encoder_registry import register_encoder as register_encoder
+    from rl_training.profiling.profile import profile as profile
     from rl_training.registry import register_algorithm as register_algorithm
     from rl_training.runtime.callbacks import Callback as Callback
 

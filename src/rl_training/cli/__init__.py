@@ -42,6 +42,7 @@ COMMANDS = {
         "search for better hyperparameters, and try the best on held-out seeds",
     ),
     "tune-report": ("tune_report", "history, importances and slices of a study, as text, data or a page"),
+    "profile": ("profile", "say where the time of training goes, and which settings would be faster"),
     "config": ("config", "print the configuration that `train` would use, and where each value comes from"),
     "list": ("listing", "list algorithms, presets and envs"),
     "check-env": ("check_env", "say what is wrong with an env, in words"),

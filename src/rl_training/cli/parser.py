@@ -107,6 +107,17 @@ def non_negative_float(text: str) -> float:
     return number
 
 
+def positive_float(text: str) -> float:
+    """A number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return number
+
+
 def _whole(text: str, least: int) -> int:
     try:
         number = float(text)

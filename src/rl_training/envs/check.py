@@ -13,7 +13,7 @@ from gymnasium.wrappers import TimeLimit
 
 from rl_training.envs.backends import Env
 from rl_training.envs.check_spaces import Report, check_spaces
-from rl_training.envs.spaces import Space, flat_mask, mask_size, split_mask
+from rl_training.envs.spaces import Space, flat_mask, mask_size, random_action, split_mask
 from rl_training.types import ACTION_MASK
 
 STEPS = 12
@@ -69,7 +69,7 @@ def _play(env: Env, report: Report) -> list[Any] | None:
     obs, info = started.value
     seen = [copy.deepcopy(obs)]
     for _ in range(STEPS):
-        action = _sample(actions, info if ACTION_MASK in info else obs)
+        action = random_action(actions, info if ACTION_MASK in info else obs)
         outcome = _attempt("step()", report, lambda action=action: env.step(action))
         if outcome is None:
             _blame_core(env, action, report)
@@ -110,16 +110,6 @@ def _attempt(call: str, report: Report, function: Any) -> _Returned | None:
     except Exception as error:
         report.error(f"{call} raised {type(error).__name__}: {error}")
         return None
-
-
-def _sample(space: Space, source: Any) -> Any:
-    """A random action that the mask in `info` or in the observation, if any, allows."""
-    if mask_size(space) is None or not isinstance(source, dict) or ACTION_MASK not in source:
-        return space.sample()
-    mask = flat_mask(source[ACTION_MASK])
-    if isinstance(space, spaces.MultiDiscrete):
-        return space.sample(mask=tuple(split_mask(mask, space)))
-    return space.sample(mask=mask)
 
 
 def _has_reset_shape(result: Any, report: Report) -> bool:

@@ -61,6 +61,16 @@ def flat_mask(mask: Any) -> Array:
     return np.concatenate([np.asarray(part).ravel() for part in parts]).astype(np.int8)
 
 
+def random_action(space: Space, source: Any = None) -> Any:
+    """A random action that the mask in `source`, an observation or an info, allows if there is one."""
+    if mask_size(space) is None or not isinstance(source, dict) or ACTION_MASK not in source:
+        return space.sample()
+    mask = flat_mask(source[ACTION_MASK])
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.sample(mask=tuple(split_mask(mask, space)))
+    return space.sample(mask=mask)
+
+
 def split_mask(mask: Array, space: Space) -> list[Array]:
     """The part of a flat mask that belongs to each component of a MultiDiscrete."""
     sizes = space.nvec if isinstance(space, spaces.MultiDiscrete) else np.zeros(1, dtype=np.int64)

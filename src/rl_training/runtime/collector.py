@@ -138,7 +138,7 @@ class Collector:
         begin = perf_counter()
         with torch.inference_mode():
             for _ in range(steps):
-                obs = to_tensor(self.obs, self.device)
+                obs = self.to_device(self.obs)
                 if random:
                     actions, state = policy.random_actions(obs, generator), self.state
                 else:
@@ -148,7 +148,7 @@ class Collector:
                         actions = exploration.explore(
                             actions, policy.random_actions(obs, generator), generator
                         )
-                env_actions = policy.env_actions(actions).cpu().numpy()
+                env_actions = self.to_host(policy.env_actions(actions))
                 if env_actions.dtype.kind == "f":
                     _require_finite("action", env_actions[None], broken="policy")
                 before = perf_counter()
@@ -167,6 +167,14 @@ class Collector:
                 self.policy.normalizer.update(to_tensor(self.obs, self.device))
         self.profiler.add("env", env_seconds)
         self.profiler.add("inference", perf_counter() - begin - env_seconds)
+
+    def to_device(self, obs: Obs | TensorObs) -> TensorObs:
+        """Observations where the policy is."""
+        return to_tensor(obs, self.device)
+
+    def to_host(self, actions: Tensor) -> Array:
+        """Actions where the envs are."""
+        return actions.cpu().numpy()
 
     def learn_statistics(self, buffer: RolloutBuffer) -> None:
         """Show a finished rollout to the observation normaliser, which is frozen while one is in use."""

@@ -149,10 +149,17 @@ class OffPolicyTrainer(Trainer):
         """Leave the last observations as they are and begin anew behind them."""
         self.buffer.begin(self.collector.obs)
 
-    def _update(self) -> UpdateResult:
+    def batch(self) -> TransitionBatch:
+        """Transitions drawn from the buffer, where the networks are."""
         batch = self.sampler.sample(self.hyperparams.batch_size, self.replay)
-        if self.buffer.device != self.device:
-            batch = _batch_to(batch, self.device)
+        return batch if self.buffer.device == self.device else self.move(batch)
+
+    def move(self, batch: TransitionBatch) -> TransitionBatch:
+        """A batch from where it is stored to where the networks are."""
+        return _batch_to(batch, self.device)
+
+    def _update(self) -> UpdateResult:
+        batch = self.batch()
         result = self.algorithm.update(batch)
         if result.priorities is not None:
             self.sampler.update_priorities(batch.index, result.priorities.to(self.buffer.device))

@@ -12,7 +12,7 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
 from rl_training.runtime.intrinsic import IntrinsicReward
 from rl_training.runtime.trainer import Trainer
-from rl_training.types import UpdateResult
+from rl_training.types import RolloutBatch, UpdateResult
 
 
 class OnPolicyTrainer(Trainer):
@@ -71,6 +71,10 @@ class OnPolicyTrainer(Trainer):
         self.check_finite()
         self.collector.learn_statistics(buffer)
         self.profiler.add("learn", perf_counter() - begin)
+
+    def batch(self) -> RolloutBatch:
+        """A minibatch of the last rollout."""
+        return next(iter(self.minibatches(self.hyperparams.num_minibatches, self.shuffling)))
 
     def family_state(self) -> dict[str, Any]:
         """The novelty reward, where there is one."""

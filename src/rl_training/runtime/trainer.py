@@ -22,7 +22,7 @@ from rl_training.runtime.collector import Collector
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.random import RandomStreams
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
-from rl_training.types import Evaluation, UpdateResult
+from rl_training.types import Batch, Evaluation, UpdateResult
 
 
 class MetricSink(Protocol):
@@ -123,6 +123,10 @@ class Trainer(ABC):
     def iterate(self) -> None:
         """Collect some experience and learn from it."""
 
+    @abstractmethod
+    def batch(self) -> Batch:
+        """A batch as an update gets it, from the experience that is there."""
+
     @property
     def elapsed(self) -> float:
         """Seconds of training, over all the processes that took part in it."""
@@ -144,12 +148,7 @@ class Trainer(ABC):
         self.collector.start()
         self._each("on_train_start")
         while not self.finished and self.stop_reason is None:
-            self.previous_step = self.global_step
-            self.algorithm.set_progress(self.global_step / self.horizon)
-            self._iterate()
-            self.iteration += 1
-            if self._log_cadence.due(self.previous_step, self.global_step):
-                self._log()
+            self.advance()
             self._each("on_update")
             if self._save_requested and not self.finished and self.stop_reason is None:
                 self._save()
@@ -157,6 +156,15 @@ class Trainer(ABC):
             self._log()
         self._each("on_train_end")
         self._save()
+
+    def advance(self) -> None:
+        """One iteration, and a log line if one is due."""
+        self.previous_step = self.global_step
+        self.algorithm.set_progress(self.global_step / self.horizon)
+        self._iterate()
+        self.iteration += 1
+        if self._log_cadence.due(self.previous_step, self.global_step):
+            self._log()
 
     def _iterate(self) -> None:
         try:

@@ -1,0 +1,107 @@
+"""`axiomrl profile`: where the time of training goes, and which settings would be faster here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_training.cli.output import print_json, reserved_stdout
+from rl_training.cli.parser import Parser, positive_float
+
+if TYPE_CHECKING:
+    from rl_training.experiment.layers import Resolved
+    from rl_training.profiling.profile import Profile
+
+
+def add_arguments(parser: Parser) -> None:
+    """The selectors and overrides of `train`, how long, and what to do with the result."""
+    from rl_training.cli.overrides import add_selectors
+
+    add_selectors(parser)
+    parser.add_argument(
+        "--seconds",
+        type=positive_float,
+        default=60.0,
+        metavar="S",
+        help="how long training is watched; every candidate takes a tenth of that more (default: 60)",
+    )
+    parser.add_argument(
+        "--autotune",
+        action="store_true",
+        help="combine what is faster and write it to a file (-o) that `train` takes",
+    )
+    parser.add_argument(
+        "--change-data",
+        action="store_true",
+        help="with --autotune: also settings that change what the algorithm learns from",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="the YAML file for --autotune")
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="what is printed (default: text)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, then say what was found. No run directory is made."""
+    if args.autotune and args.output is None:
+        args.parser.error("--autotune needs -o FILE: where to write the settings")
+    for option, given in (("-o", args.output is not None), ("--change-data", args.change_data)):
+        if given and not args.autotune:
+            args.parser.error(f"{option} needs --autotune")
+    from rl_training.cli.overrides import resolve
+    from rl_training.profiling.overrides import require_writable
+
+    base = None if args.config is None else Path(args.config)
+    if args.output is not None:
+        require_writable(args.output, base)
+    with reserved_stdout(args.format == "json"):
+        resolved = resolve(args)
+        from rl_training.profiling.profile import measure
+
+        profile = measure(
+            resolved, seconds=args.seconds, autotune=args.autotune, change_data=args.change_data, say=_say
+        )
+    use = None if args.output is None else _write(args, profile, resolved, base)
+    _print(args, profile, use)
+    return 0
+
+
+def _print(args: argparse.Namespace, profile: Profile, use: list[str] | None) -> None:
+    """What was found, and the command that makes use of it."""
+    import shlex
+
+    from rl_training.profiling.profile import to_data
+    from rl_training.profiling.render import as_text
+
+    if args.format == "json":
+        data = to_data(profile)
+        if use is not None:
+            data["autotune"] |= {"file": str(args.output), "command": use}
+        print_json({"preset": args.preset, **data})
+        return
+    selectors = {"--preset": args.preset, "--config": args.config}
+    words = [word for name, value in selectors.items() if value is not None for word in (name, value)]
+    print(as_text(profile, ["axiomrl", "train", *words, *_imports(args), *args.extra]), end="")
+    if use is not None:
+        print(f"\n{args.output}: written; use it by\n  {shlex.join(use)}")
+
+
+def _write(args: argparse.Namespace, profile: Profile, resolved: Resolved, base: Path | None) -> list[str]:
+    """Write the settings that were kept; the command that trains with them."""
+    from rl_training.cli.overrides import override_layer
+    from rl_training.profiling.overrides import write_overrides
+
+    assert profile.tuned is not None
+    given = override_layer(args, resolved.config.algo).values
+    write_overrides(args.output, profile.tuned, preset=args.preset, base=base, given=given)
+    return ["axiomrl", "train", "--config", str(args.output), *_imports(args)]
+
+
+def _imports(args: argparse.Namespace) -> list[str]:
+    return [word for name in args.imports for word in ("--import", name)]
+
+
+def _say(text: str) -> None:
+    print(f"{text} …", file=sys.stderr, flush=True)

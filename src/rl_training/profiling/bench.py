@@ -1,0 +1,141 @@
+"""A trainer without a run: it trains as a run would, and nothing is written, evaluated or saved."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import torch
+
+from rl_training import registry
+from rl_training.assembly import make_session, require_same_spaces
+from rl_training.continuation import algorithm_of
+from rl_training.envs import make_vector_env
+from rl_training.execution import loop_settings
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.layers import Resolved, replace
+from rl_training.runtime.device import torch_settings
+from rl_training.runtime.trainer import Trainer
+from rl_training.types import Evaluation
+
+SOON = 1000
+"""Random steps before the first update are cut to so many: what is measured is training."""
+WARM_UP = {"on-policy": 1, "off-policy": 4}
+"""Iterations with updates before anything is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How far training got in some time."""
+
+    steps: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Env steps a second, over all envs."""
+        return self.steps / self.seconds
+
+
+def prepared(config: TrainConfig) -> TrainConfig:
+    """A configuration as it is measured: learning begins soon."""
+    if registry.algorithm(config.algo).family != "off-policy":
+        return config
+    hp = config.hyperparams
+    soon = min(hp.learning_starts, max(SOON, hp.batch_size))
+    return replace(config, hyperparams={"learning_starts": soon})
+
+
+class Bench:
+    """Trains a configuration for a while, in slices; a context manager."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.session = make_session(Resolved(config, {}), None)
+        self.config, self.device = self.session.config, self.session.context.device
+        self._stack = ExitStack()
+        with self._stack as stack, self.settings():
+            algorithm = algorithm_of(self.session)
+            envs = make_vector_env(self.config, self.config.num_envs, device=self.device)
+            stack.enter_context(envs)
+            require_same_spaces(self.session.spec, envs.spec, self.config.env_id)
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="axiomrl-")))
+            settings = loop_settings(self.config, scratch=scratch)
+            family = Trainer.families[algorithm.family]
+            family.check(algorithm, envs, settings)
+            nowhere = Nowhere()
+            self.trainer = family(
+                algorithm, envs, settings, metrics=nowhere, checkpoints=nowhere, evaluator=_never
+            )
+            self.trainer.collector.start()
+            self._stack = stack.pop_all()
+
+    def settings(self) -> Any:
+        """The threads and kernels that the configuration asks for, while in this block."""
+        return torch_settings(
+            self.device, threads=self.config.threads, deterministic=self.config.deterministic
+        )
+
+    def warm_up(self) -> float:
+        """Train until updates are made as they will be from then on; the seconds that took."""
+        begin, trainer = perf_counter(), self.trainer
+        first = getattr(trainer.algorithm.hyperparams, "learning_starts", 0)
+        with self.settings():
+            while trainer.global_step < first:
+                trainer.advance()
+            for _ in range(WARM_UP[trainer.family]):
+                trainer.advance()
+            self.synchronize()
+        return perf_counter() - begin
+
+    def run(self, seconds: float) -> Speed:
+        """Train for so long, or for one iteration if that takes longer."""
+        trainer = self.trainer
+        with self.settings():
+            begin, first = perf_counter(), trainer.global_step
+            while True:
+                trainer.advance()
+                if perf_counter() - begin >= seconds:
+                    break
+            self.synchronize()
+            return Speed(trainer.global_step - first, perf_counter() - begin)
+
+    def synchronize(self) -> None:
+        """Wait for what has been launched."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        """End the envs."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Nowhere:
+    """Where metrics and checkpoints go that nobody wants."""
+
+    def log(self, row: Mapping[str, float | int]) -> None:
+        """Not kept."""
+
+    def log_evaluation(self, step: int, elapsed_s: float, evaluation: Evaluation) -> None:
+        """Not kept."""
+
+    def save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path | None:
+        """Not written."""
+        return None
+
+
+def _never() -> NoReturn:
+    raise AssertionError("a measurement does not evaluate")

@@ -1,0 +1,130 @@
+"""What could be set otherwise for the sake of speed, and what that would change."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.layers import replace
+
+Effect = Literal["identical", "equivalent", "data"]
+EFFECTS: dict[Effect, str] = {
+    "identical": "same results",
+    "equivalent": "same algorithm",
+    "data": "changes the data",
+}
+"""identical: to the last bit, on the same machine; equivalent: the same algorithm on the same amounts of the
+same kind of data, with other rounding or random numbers; data: what an update learns from is not the same."""
+WORTHWHILE = 1.05
+"""Gains below this are noise, or not worth a change."""
+BACKENDS: dict[str, tuple[Effect, str]] = {
+    "sync": ("identical", ""),
+    "async": ("identical", ""),
+    "native": ("identical", ""),
+    "ale": ("equivalent", "other games; a resume begins them anew"),
+    "batched": ("equivalent", "other episodes of the same env"),
+}
+MOST_WORKERS = 8
+"""Async envs a core, beyond which they are not tried: each is a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One setting that is not the present one."""
+
+    key: str
+    value: Any
+    effect: Effect
+    helps: tuple[str, ...]
+    """The parts of the time that it could shorten."""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """As it would stand in a file."""
+        return f"{self.key}: {self.value}"
+
+    @property
+    def option(self) -> str:
+        """As it would stand on the command line."""
+        return f"--{self.key.replace('_', '-')} {self.value}"
+
+    def changes(self) -> dict[str, Any]:
+        """As a layer of a configuration."""
+        nested: Any = self.value
+        for name in reversed(self.key.split(".")):
+            nested = {name: nested}
+        result: dict[str, Any] = nested
+        return result
+
+    def apply(self, config: TrainConfig) -> TrainConfig:
+        """The configuration with this setting; a ConfigError says why it cannot be."""
+        return replace(config, **self.changes())
+
+    def largest_gain(self, shares: Mapping[str, float]) -> float:
+        """What it would bring if the parts that it helps took no time at all."""
+        return 1.0 / max(1.0 - sum(shares[part] for part in self.helps), 1e-9)
+
+
+def candidates(config: TrainConfig, device: torch.device, cores: int) -> list[Candidate]:
+    """Everything there is to try from a resolved configuration; whether it works, only trying tells."""
+    return [
+        *_backends(config, cores),
+        *_threads(config, device, cores),
+        *_devices(device),
+        *_keys(config),
+        *_num_envs(config),
+    ]
+
+
+def _backends(config: TrainConfig, cores: int) -> list[Candidate]:
+    sensible = {name: name != config.env.backend for name in BACKENDS}
+    sensible["async"] &= 1 < config.num_envs <= MOST_WORKERS * cores and cores > 1
+    sensible["ale"] &= config.env.atari.preprocess
+    return [
+        Candidate("env.backend", name, effect, ("env", "transfer", "overhead"), note)
+        for name, (effect, note) in BACKENDS.items()
+        if sensible[name]
+    ]
+
+
+def _threads(config: TrainConfig, device: torch.device, cores: int) -> list[Candidate]:
+    if device.type != "cpu":
+        return []
+    others = sorted({1, cores} - {config.threads})
+    return [Candidate("threads", count, "equivalent", ("inference", "learn")) for count in others]
+
+
+def _devices(device: torch.device) -> list[Candidate]:
+    if not torch.cuda.is_available():
+        return []
+    other = "cpu" if device.type == "cuda" else "cuda"
+    return [Candidate("device", other, "equivalent", ("inference", "transfer", "learn", "overhead"))]
+
+
+def _keys(config: TrainConfig) -> list[Candidate]:
+    """Settings that a configuration may know."""
+    known = {field.name for field in dataclasses.fields(config)}
+    found = []
+    if "compile" in known:
+        present = getattr(config, "compile")  # noqa: B009
+        found += [
+            Candidate("compile", choice, "equivalent", ("learn", "inference"))
+            for choice in ("on", "off")
+            if choice != present
+        ]
+    if "collection" in known and getattr(config, "collection") == "serial":  # noqa: B009
+        note = "learns from rollouts of an older policy"
+        parts = ("env", "inference", "transfer", "overhead")
+        found.append(Candidate("collection", "pipelined", "data", parts, note))
+    return found
+
+
+def _num_envs(config: TrainConfig) -> list[Candidate]:
+    parts = ("env", "inference", "transfer", "learn", "overhead")
+    return [Candidate("num_envs", config.num_envs * times, "data", parts) for times in (2, 4)]

@@ -1,0 +1,229 @@
+"""`axiomrl profile`: measures, prints, writes one file if asked to, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rl_training
+from rl_training.cli import main
+from rl_training.experiment.config import TrainConfig
+from rl_training.experiment.layers import load_config
+from rl_training.profiling import profile as profiling
+from rl_training.profiling.compare import Comparison, Trial
+
+TINY = [
+    "--num-envs", "2", "--network.hidden", "8", "--hyperparams.num-steps", "32",
+    "--hyperparams.num-minibatches", "1", "--hyperparams.update-epochs", "1", "--seconds", "0.05",
+]  # fmt: skip
+PPO = ["profile", "--algo", "ppo", "--env-id", "CartPole-v1", *TINY]
+SAC = [
+    "profile", "--algo", "sac", "--env-id", "Pendulum-v1", "--num-envs", "1", "--network.hidden", "8",
+    "--hyperparams.learning-starts", "10", "--hyperparams.batch-size", "8",
+    "--hyperparams.buffer-size", "1000", "--seconds", "0.05",
+]  # fmt: skip
+GAINS = {"env.backend": {"native": 1.5, "async": 1.2}, "threads": {2: 1.3}, "num_envs": {4: 2.0}}
+
+
+@pytest.fixture
+def invented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Gains as in `GAINS` instead of measured ones: no timing decides."""
+
+    def fast(config: TrainConfig) -> float:
+        chosen = {
+            "env.backend": config.env.backend,
+            "threads": config.threads,
+            "num_envs": config.num_envs,
+        }
+        speed = 1.0
+        for key, value in chosen.items():
+            speed *= GAINS[key].get(value, 0.9 if key == "env.backend" and value != "sync" else 1.0)
+        return speed
+
+    def compare(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
+        return Comparison((1000.0 * fast(present),) * 3, (1000.0 * fast(other),) * 3)
+
+    def try_out(config: TrainConfig, candidate: Any, weights: Any, seconds: float) -> Trial:
+        return Trial(candidate, compare(config, candidate.apply(config), weights, seconds))
+
+    monkeypatch.setattr(profiling, "compare", compare)
+    monkeypatch.setattr(profiling, "try_out", try_out)
+    monkeypatch.setattr(profiling, "available_threads", lambda: 2)
+    monkeypatch.setattr(profiling, "WORTHWHILE", 0.0)  # nothing is left out for a share of the time
+    monkeypatch.chdir(tmp_path)
+
+
+def keys(value: Any) -> Any:
+    return {k: keys(v) for k, v in value.items()} if isinstance(value, Mapping) else None
+
+
+@pytest.mark.parametrize("argv", [PPO, SAC], ids=["ppo", "sac"])
+def test_json_and_no_run(
+    argv: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profiling, "available_threads", lambda: 1)  # without processes of its own
+    assert main([*argv, "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert list(tmp_path.iterdir()) == []
+    training = data["training"]
+    parts = ("env", "inference", "transfer", "learn", "overhead")
+    assert keys(training) == {
+        "steps": None, "updates": None, "seconds": None, "steps_per_second": None, "limit": None,
+        "parts": {part: {"seconds": None, "share": None} for part in parts},
+    }  # fmt: skip
+    found = training["parts"].values()
+    assert sum(part["seconds"] for part in found) == pytest.approx(training["seconds"])
+    assert sum(part["share"] for part in found) == pytest.approx(1.0)
+    assert all(part["seconds"] >= 0 for part in found)
+    assert training["parts"]["transfer"]["seconds"] == 0
+    assert training["parts"][training["limit"]]["share"] == max(part["share"] for part in found)
+    assert training["steps_per_second"] == pytest.approx(training["steps"] / training["seconds"])
+    per_update = 64 if argv is PPO else 1
+    assert training["steps"] == per_update * training["updates"]
+    ceilings = data["ceilings"]
+    assert ceilings["env"]["steps_per_second"] > 0
+    updates = ceilings["updates"]
+    assert updates["steps_per_update"] == pytest.approx(per_update)
+    assert updates["steps_per_second"] == pytest.approx(per_update * updates["updates_per_second"])
+    for candidate in data["candidates"]:
+        assert set(candidate) == {
+            "key", "value", "effect", "note", "steps_per_second", "present_steps_per_second", "ratio",
+            "start_up_s", "faster", "error", "skipped",
+        }  # fmt: skip
+        measured = candidate["ratio"] is not None
+        assert measured + (candidate["error"] is not None) + (candidate["skipped"] is not None) == 1
+    assert {c["value"] for c in data["candidates"] if c["key"] == "num_envs"} == (
+        {4, 8} if argv is PPO else {2, 4}
+    )
+    assert data["settings"]["env.backend"] == "sync"
+    assert data["autotune"] is None
+
+
+def test_autotune_writes_what_train_reads(
+    invented: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*PPO, "--autotune", "-o", "fast.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "suggestion: env.backend: native is 1.50 times as fast, same results\n" in out
+    assert "suggestion: num_envs: 4 is 2.00 times as fast, but it changes what is learnt from\n" in out
+    assert "autotune: env.backend: native, threads: 2: 1.95 times as fast\n" in out
+    assert out.endswith("fast.yaml: written; use it by\n  axiomrl train --config fast.yaml\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["fast.yaml"]
+    config = load_config("fast.yaml")
+    assert (config.env.backend, config.threads, config.num_envs) == ("native", 2, 2)
+    assert (config.hyperparams.num_steps, config.network.hidden) == (32, (8,))  # as it was profiled
+    text = Path("fast.yaml").read_text()
+    assert "1,950 steps/s instead of 1,000, 1.95 times as fast\n" in text
+    assert "learning_starts" not in text
+    assert main(["config", "--config", "fast.yaml"]) == 0
+
+
+def test_autotune_may_change_the_data_if_told_so(invented: None, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = [*PPO, "--autotune", "--change-data", "-o", "fast.yaml", "--format", "json"]
+    assert main(argv) == 0
+    data = json.loads(capsys.readouterr().out)["autotune"]
+    assert data["settings"] == {"num_envs": 4, "env.backend": "native", "threads": 2}
+    assert data["ratio"] == pytest.approx(3.9)
+    assert (data["file"], data["command"]) == (
+        "fast.yaml",
+        ["axiomrl", "train", "--config", "fast.yaml"],
+    )
+    assert load_config("fast.yaml").num_envs == 4  # although --num-envs 2 was given
+
+
+def test_the_file_builds_on_preset_and_file(invented: None, tmp_path: Path) -> None:
+    folder = tmp_path / "settings"
+    folder.mkdir()
+    mine = folder / "mine.yaml"
+    mine.write_text("seed: 5\nenv: {normalize_obs: true}\n")
+    argv = ["profile", "--preset", "ppo/cartpole", "--config", str(mine), *TINY, "--autotune"]
+    assert main([*argv, "-o", "fast.yaml"]) == 0
+    config = load_config("fast.yaml")
+    assert (config.seed, config.env.normalize_obs, config.env.backend) == (5, True, "native")
+    assert config.total_timesteps == 100_000  # the preset's
+    assert "include: settings/mine.yaml\n" in Path("fast.yaml").read_text()
+
+
+def test_nothing_faster_is_written_too(
+    invented: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for gains in GAINS.values():
+        for value in gains:
+            monkeypatch.setitem(gains, value, 1.0)
+    argv = ["profile", "--preset", "ppo/cartpole", "--seconds", "0.05", "--autotune", "-o", "same.yaml"]
+    assert main(argv) == 0
+    assert "nothing found that is faster\n" in capsys.readouterr().out
+    assert load_config("same.yaml") == rl_training.load_config(
+        Path(rl_training.__file__).parent / "zoo" / "presets" / "ppo" / "cartpole.yaml"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--seconds", "0"], "argument --seconds: expected a number above 0, got '0'"),
+        (["--autotune"], "--autotune needs -o FILE"),
+        (["-o", "x.yaml"], "-o needs --autotune"),
+        (["--change-data"], "--change-data needs --autotune"),
+        (["--autotune", "-o", "no/where/x.yaml"], "no/where/x.yaml: there is no directory no/where"),
+        (["--autotune", "-o", "."], ".: is a directory"),
+        (["--config", "a.yaml", "--autotune", "-o", "./a.yaml"], "a.yaml: is the configuration that is"),
+        (["--secnds", "3"], "--secnds: unknown option; did you mean --seconds?"),
+        (["--hyperparams.num-minibatches", "7"], "7 does not divide the batch"),
+        (["--format", "xml"], "invalid choice: 'xml'"),
+    ],
+)
+def test_errors(
+    argv: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("seed: 1\n")
+    assert main(["profile", "--algo", "ppo", "--env-id", "CartPole-v1", *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_ctrl_c_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = []
+
+    class Interrupted(profiling.Bench):
+        def run(self, seconds: float) -> Any:
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            super().close()
+            closed.append(self.trainer.envs.closed)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profiling, "Bench", Interrupted)
+    assert main(PPO) == 130
+    assert capsys.readouterr() == ("", "training ppo on CartPole-v1 for 0.05 s …\ninterrupted\n")
+    assert closed == [True]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiling, "available_threads", lambda: 1)
+    profile = rl_training.profile(
+        algo="trpo", env_id="CartPole-v1", seconds=0.02, num_envs=1, num_steps=16, num_minibatches=1,
+        update_epochs=2, network={"hidden": [8]},
+    )  # fmt: skip
+    assert profile.config.algo == "trpo"
+    assert sum(profile.parts.values()) == pytest.approx(profile.speed.seconds)
+    assert profile.update_speed.steps_per_update == pytest.approx(8.0)
+    assert profile.tuned is None
+    with pytest.raises(rl_training.AxiomError, match="seconds: must be more than 0"):
+        rl_training.profile(algo="ppo", env_id="CartPole-v1", seconds=0)

@@ -1,0 +1,83 @@
+"""What `axiomrl profile` prints, on fixed numbers."""
+
+from __future__ import annotations
+
+import pytest
+from profiles import ASYNC, CONFIG, MORE, NATIVE, THREADS, make_profile, trial
+
+from rl_training.profiling.compare import Comparison, Trial
+from rl_training.profiling.profile import Tuned, to_data
+from rl_training.profiling.render import WIDTH, as_text, bar
+
+TEXT = """\
+ppo on CartPole-v1 (num_envs: 8, env.backend: sync, threads: 1, device: cpu{more})
+
+part       seconds   share  µs/step
+env           2.50   25.0%     39.1
+inference     2.00   20.0%     31.2
+transfer      0.00    0.0%      0.0
+learn         5.00   50.0%     78.1
+overhead      0.50    5.0%      7.8
+all          10.00  100.0%    156.2
+64,000 steps and 2,000 updates: 6,400 steps/s
+
+|==== env 25% =====| inference 20% |============= learn 50% =============|=o=|
+
+limit: learn, 50% of the time
+
+ceiling                     steps/s  reached
+envs alone, random actions   32,000      20%
+updates alone, one batch     12,800      50%  400 updates/s, one for 32.0 steps
+
+tried                steps/s  present  ratio
+env.backend: native    1,400    1,000   1.40  same results
+threads: 2             1,100    1,000   1.10  same algorithm [20 s to start]
+num_envs: 32           2,000    1,000   2.00  changes the data
+not tried, too little to gain: env.backend: async
+
+suggestion: env.backend: native is 1.40 times as fast, same results
+  axiomrl train --preset 'a b' --env.backend native
+suggestion: num_envs: 32 is 2.00 times as fast, but it changes what is learnt from
+  axiomrl train --preset 'a b' --num-envs 32
+"""
+
+
+def test_text() -> None:
+    profile = make_profile(
+        trial(NATIVE, 1.3, 1.4, 1.5),
+        trial(THREADS, 1.1, 1.1, 0.9, start_up_s=20.0),
+        trial(MORE, 2.0, 2.0, 2.0),
+        Trial(ASYNC, skipped="it could not bring anything"),
+    )
+    more = "".join(f", {key}: {value}" for key, value in list(profile.settings().items())[4:])
+    assert as_text(profile, ["axiomrl", "train", "--preset", "a b"]) == TEXT.replace("{more}", more)
+
+
+def test_bars_are_proportional_whatever_the_shares() -> None:
+    shares = {"env": 0.5, "inference": 0.25, "transfer": 0.125, "learn": 0.125}
+    assert bar(shares, width=65) == (
+        "|=========== env 50% ===========| inference 25% |=t=====|=learn=|".replace("=t=====", "===t===")
+    )
+    for tiny in (0.0, 1e-9, 0.003, 0.02, 0.4):
+        line = bar({"env": 1 - 2 * tiny, "learn": tiny, "overhead": tiny})
+        assert len(line) == WIDTH
+        assert line[0] == line[-1] == "|"
+
+
+@pytest.mark.parametrize(
+    "ratios", [(1.04, 1.04, 1.04), (0.99, 1.3, 1.3), (0.5, 0.5, 0.5)], ids=["little", "unsteady", "slower"]
+)
+def test_nothing_found(ratios: tuple[float, ...]) -> None:
+    profile = make_profile(trial(NATIVE, *ratios), trial(MORE, *ratios), Trial(ASYNC, error="not here"))
+    text = as_text(profile)
+    assert text.endswith("\n\nnothing found that is faster\n")
+    assert "async" not in text  # what cannot be had is nothing to read about
+    assert to_data(profile)["suggestion"] is None
+
+
+def test_autotune_is_reported() -> None:
+    comparison = Comparison((1000.0,), (1500.0,))
+    kept = make_profile(tuned=Tuned((NATIVE, THREADS), CONFIG, comparison))
+    assert as_text(kept).endswith("autotune: env.backend: native, threads: 2: 1.50 times as fast\n")
+    none = make_profile(tuned=Tuned((), CONFIG, None))
+    assert as_text(none).endswith("autotune: the present settings are kept\n")
