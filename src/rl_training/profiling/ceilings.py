@@ -17,6 +17,7 @@ from rl_training.envs.spaces import random_action
 from rl_training.envs.vector import VectorEnv
 from rl_training.profiling.bench import Bench
 from rl_training.runtime.on_policy import OnPolicyTrainer
+from rl_training.runtime.stopwatch import updating
 from rl_training.types import ACTION_MASK, Array, Obs
 
 BANK = 64
@@ -58,18 +59,18 @@ def update_speed(
 
     The networks are of no use afterwards.
     """
-    trainer, algorithm = bench.trainer, bench.trainer.algorithm
+    trainer, update = bench.trainer, getattr(*updating(bench.trainer))
     with bench.settings():
         batch = trainer.batch()
         first = _before_epochs(trainer)
         count, iterations = max(1, round(per_iteration)), 0
-        algorithm.update(batch)
+        update(batch)
         bench.synchronize()
         begin = perf_counter()
         while True:
             first()
             for _ in range(count):
-                algorithm.update(batch)
+                update(batch)
             iterations += 1
             if perf_counter() - begin >= seconds:
                 break

@@ -55,6 +55,7 @@ def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
     result = dict(values)
     for key, value in more.items():
         before = result.get(key)
-        both = isinstance(before, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(before, value) if both else value
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = _merged(before, value)
+        result[key] = value
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_training.assembly import make_session, resolve_config
@@ -16,7 +16,7 @@ from rl_training.profiling.candidates import EFFECTS, WORTHWHILE, Candidate, can
 from rl_training.profiling.ceilings import UpdateSpeed, env_speed, update_speed
 from rl_training.profiling.compare import Comparison, Trial, compare, try_out, winners
 from rl_training.runtime.device import available_threads
-from rl_training.runtime.stopwatch import measured
+from rl_training.runtime.stopwatch import measured, updating
 
 CEILING, TRIAL = 1 / 20, 1 / 20
 """What a ceiling and a candidate take of the time that training is watched for."""
@@ -29,7 +29,6 @@ class Tuned:
     """The settings that were kept, and what they bring together."""
 
     chosen: tuple[Candidate, ...]
-    config: TrainConfig
     comparison: Comparison | None
     """None where nothing was kept."""
 
@@ -45,6 +44,8 @@ class Profile:
     parts: Mapping[str, float]
     """Seconds by part; they add up to the time of `speed`."""
     updates: int
+    steps_per_second: float
+    """What training reached; on a GPU when nobody watched, since watching means waiting there."""
     env_steps_per_second: float
     update_speed: UpdateSpeed
     trials: tuple[Trial, ...] = ()
@@ -108,17 +109,22 @@ def measure(
     with Bench(config) as bench:
         bench.warm_up()
         with measured(bench.trainer) as watch:
-            speed = bench.run(seconds)
+            steps = bench.run(seconds).steps
+        speed = Speed(steps, watch.total)
         weights = copy.deepcopy(bench.trainer.algorithm.state_dict())
-        calls = watch.calls
+        iterations, made = watch.calls["iterate"], watch.calls[updating(bench.trainer)[1]]
+        unwatched = bench.run(seconds * CEILING) if device.type == "cuda" else speed
         say("envs and updates on their own")
-        envs = env_speed(bench, seconds * CEILING)
-        iterations = calls["iterate"]
-        updates = update_speed(
-            bench, calls["update"] / iterations, speed.steps / iterations, seconds * CEILING
+        found = Profile(
+            config,
+            str(device),
+            speed,
+            watch.seconds,
+            made,
+            unwatched.per_second,
+            env_speed(bench, seconds * CEILING),
+            update_speed(bench, made / iterations, steps / iterations, seconds * CEILING),
         )
-    speed = Speed(speed.steps, watch.total)
-    found = Profile(config, str(device), speed, dict(watch.seconds), calls["update"], envs, updates)
     trials = []
     for candidate in candidates(config, device, available_threads()):
         if candidate.largest_gain(found.shares) < WORTHWHILE:
@@ -130,9 +136,7 @@ def measure(
     if autotune:
         allowed = [t for t in trials if change_data or t.candidate.effect != "data"]
         tuned = _combine(config, winners(allowed), weights, seconds * TRIAL, say)
-    return Profile(
-        config, found.device, speed, found.parts, found.updates, envs, updates, tuple(trials), tuned
-    )
+    return replace(found, trials=tuple(trials), tuned=tuned)
 
 
 def _combine(
@@ -151,7 +155,7 @@ def _combine(
     if len(chosen) > 1:
         say("all of them against the present settings")
         comparison = compare(config, current, weights, seconds)
-    return Tuned(tuple(chosen), current, comparison)
+    return Tuned(tuple(chosen), comparison)
 
 
 def to_data(profile: Profile) -> dict[str, Any]:
@@ -166,7 +170,7 @@ def to_data(profile: Profile) -> dict[str, Any]:
             "steps": speed.steps,
             "updates": profile.updates,
             "seconds": speed.seconds,
-            "steps_per_second": speed.per_second,
+            "steps_per_second": profile.steps_per_second,
             "parts": {
                 part: {"seconds": seconds, "share": shares[part]} for part, seconds in profile.parts.items()
             },

@@ -56,11 +56,13 @@ def _parts(profile: Profile) -> list[str]:
     each = 1e6 * speed.seconds / speed.steps
     rows.append(("all", f"{speed.seconds:.2f}", "100.0%", f"{each:,.1f}"))
     done = f"{speed.steps:,} steps and {profile.updates:,} updates: {speed.per_second:,.0f} steps/s"
+    if profile.steps_per_second != speed.per_second:
+        done += f"; {profile.steps_per_second:,.0f} when not watched"
     return [*_table(rows), done]
 
 
 def _ceilings(profile: Profile) -> list[str]:
-    updates, reached = profile.update_speed, profile.speed.per_second
+    updates, reached = profile.update_speed, profile.steps_per_second
     learning = f"{updates.updates_per_second:,.0f} updates/s, one for {updates.steps_per_update:,.1f} steps"
     rows = [("ceiling", "steps/s", "reached", "")]
     for name, ceiling, remark in (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -88,17 +88,21 @@ def measured(trainer: Trainer) -> Iterator[Stopwatch]:
     device = trainer.device
     on_gpu = device.type == "cuda"
     watch = Stopwatch((lambda: torch.cuda.synchronize(device)) if on_gpu else None)
-    wrapped: list[tuple[Any, str]] = []
-    for owner, name, part in [*_seams(trainer), *(_crossings(trainer) if on_gpu else [])]:
-        setattr(owner, name, watch.wrap(getattr(owner, name), name, part))
-        wrapped.append((owner, name))
-    try:
+    with ExitStack() as undo:
+        for owner, name, part in [*_seams(trainer), *(_crossings(trainer) if on_gpu else [])]:
+            if name in vars(owner):
+                undo.callback(setattr, owner, name, vars(owner)[name])
+            else:
+                undo.callback(delattr, owner, name)
+            setattr(owner, name, watch.wrap(getattr(owner, name), name, part))
         watch.restart()
         yield watch
         watch.mark()
-    finally:
-        for owner, name in wrapped:
-            delattr(owner, name)
+
+
+def updating(trainer: Any) -> tuple[Any, str]:
+    """Where a trainer's updates are made: the owner of the callable, and its name."""
+    return (trainer, "updates") if hasattr(trainer, "updates") else (trainer.algorithm, "update")
 
 
 def _seams(trainer: Any) -> list[tuple[Any, str, str]]:
@@ -106,7 +110,7 @@ def _seams(trainer: Any) -> list[tuple[Any, str, str]]:
     envs, collector, algorithm = trainer.envs, trainer.collector, trainer.algorithm
     seams = [
         (trainer, "iterate", "learn"),
-        (algorithm, "update", "learn"),
+        (*updating(trainer), "learn"),
         (collector, "collect", "overhead"),
         (collector, "collect_transitions", "overhead"),
         (envs, "step", "env"),

@@ -27,4 +27,7 @@ def trial(candidate: Candidate, *ratios: float, start_up_s: float = 0.5) -> Tria
 
 def make_profile(*trials: Trial, **others: Any) -> Profile:
     speeds = UpdateSpeed(updates_per_second=400.0, steps_per_second=12_800.0, steps_per_update=32.0)
-    return Profile(CONFIG, "cpu", Speed(64_000, 10.0), PARTS, 2000, 32_000.0, speeds, tuple(trials), **others)
+    watched = Speed(64_000, 10.0)
+    return Profile(
+        CONFIG, "cpu", watched, PARTS, 2000, 6400.0, 32_000.0, speeds, trials=tuple(trials), **others
+    )

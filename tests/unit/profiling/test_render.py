@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from profiles import ASYNC, CONFIG, MORE, NATIVE, THREADS, make_profile, trial
+from profiles import ASYNC, MORE, NATIVE, THREADS, make_profile, trial
 
 from rl_training.profiling.compare import Comparison, Trial
 from rl_training.profiling.profile import Tuned, to_data
@@ -75,9 +77,17 @@ def test_nothing_found(ratios: tuple[float, ...]) -> None:
     assert to_data(profile)["suggestion"] is None
 
 
+def test_on_a_gpu_watching_means_waiting() -> None:
+    profile = dataclasses.replace(make_profile(), steps_per_second=9600.0)
+    text = as_text(profile)
+    assert "2,000 updates: 6,400 steps/s; 9,600 when not watched\n" in text
+    assert "updates alone, one batch     12,800      75%" in text
+    assert to_data(profile)["training"]["steps_per_second"] == 9600.0
+
+
 def test_autotune_is_reported() -> None:
     comparison = Comparison((1000.0,), (1500.0,))
-    kept = make_profile(tuned=Tuned((NATIVE, THREADS), CONFIG, comparison))
+    kept = make_profile(tuned=Tuned((NATIVE, THREADS), comparison))
     assert as_text(kept).endswith("autotune: env.backend: native, threads: 2: 1.50 times as fast\n")
-    none = make_profile(tuned=Tuned((), CONFIG, None))
+    none = make_profile(tuned=Tuned((), None))
     assert as_text(none).endswith("autotune: the present settings are kept\n")

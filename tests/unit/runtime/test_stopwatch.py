@@ -10,7 +10,7 @@ import torch
 from rl_training.experiment.config import TrainConfig
 from rl_training.profiling.bench import Bench
 from rl_training.runtime import stopwatch
-from rl_training.runtime.stopwatch import PARTS, Stopwatch, measured
+from rl_training.runtime.stopwatch import PARTS, Stopwatch, measured, updating
 
 PPO: dict[str, Any] = {
     "algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "network": {"hidden": [8]},
@@ -101,7 +101,7 @@ def test_parts_add_up_and_being_watched_changes_nothing(settings: dict[str, Any]
     assert watch.seconds["transfer"] == 0  # there is but one memory
     assert watch.calls["iterate"] == 8
     rollout, updates = (8 * 16, 8 * 6) if settings is PPO else (8 * 2, 7)  # the first one is before learning
-    assert (watch.calls["step"], watch.calls["update"]) == (rollout, updates)
+    assert (watch.calls["step"], watch.calls[updating(trainer)[1]]) == (rollout, updates)
 
 
 @pytest.mark.parametrize("storage", ["", "device"])
