@@ -94,6 +94,8 @@ def test_comparisons_pair_what_ran_side_by_side() -> None:
     assert comparison.ratio == pytest.approx(1.2)
     assert (comparison.present_speed, comparison.speed) == (100.0, 120.0)
     assert comparison.is_faster
+    assert Comparison((1.0,) * 5, (0.9, 1.2, 1.2, 1.2, 1.2)).is_faster  # one turn may be bad luck
+    assert not Comparison((1.0,) * 5, (0.9, 0.9, 1.2, 1.2, 1.2)).is_faster
 
 
 def test_winners_are_the_best_of_each_key() -> None:
