@@ -107,7 +107,7 @@ class Collector:
             output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
             actions = policy.env_actions(output.actions)
             if not stepping.tensors:
-                actions = actions.cpu()  # waits for the policy: no time of the envs
+                actions = self.to_host(actions)  # waits for the policy: no time of the envs
             before = perf_counter()
             result = stepping.step(actions)
             env_seconds += perf_counter() - before
@@ -148,7 +148,7 @@ class Collector:
                         actions = exploration.explore(
                             actions, policy.random_actions(obs, generator), generator
                         )
-                env_actions = self.to_host(policy.env_actions(actions))
+                env_actions = self.to_host(policy.env_actions(actions)).numpy()
                 if env_actions.dtype.kind == "f":
                     _require_finite("action", env_actions[None], broken="policy")
                 before = perf_counter()
@@ -172,9 +172,9 @@ class Collector:
         """Observations where the policy is."""
         return to_tensor(obs, self.device)
 
-    def to_host(self, actions: Tensor) -> Array:
+    def to_host(self, actions: Tensor) -> Tensor:
         """Actions where the envs are."""
-        return actions.cpu().numpy()
+        return actions.cpu()
 
     def learn_statistics(self, buffer: RolloutBuffer) -> None:
         """Show a finished rollout to the observation normaliser, which is frozen while one is in use."""

@@ -130,6 +130,6 @@ def _crossings(trainer: Any) -> list[tuple[Any, str, str]]:
         places = [(collector, "to_device"), (collector, "to_host"), storing]
     elif collector.stepping.tensors:
         places = []
-    else:  # a step is a copy of the actions around a step of the envs
-        places = [(collector.stepping, "step"), (buffer, "observe"), (buffer, "_publish")]
+    else:
+        places = [(collector, "to_host"), (buffer, "observe"), (buffer, "_publish")]
     return [(owner, name, "transfer") for owner, name in places]

@@ -126,5 +126,5 @@ def test_every_place_where_data_goes_to_a_device_is_measured_there(
     if storage:
         assert names == {"to_device", "to_host", "add"}
     else:
-        assert names == {"step", "observe", "_publish"}
-        assert watch.calls["step"] == 2 * 6 * 16  # of the envs, within that of their actions
+        assert names == {"to_host", "observe", "_publish"}
+        assert watch.calls["to_host"] == watch.calls["step"] == 6 * 16
