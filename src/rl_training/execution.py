@@ -131,6 +131,18 @@ def standard_callbacks(config: TrainConfig) -> list[Callback]:
     return callbacks
 
 
+def training_envs(session: Session) -> VectorEnv:
+    """The envs that a session trains in."""
+    config = session.config
+    envs = make_vector_env(config, config.num_envs, env=session.env, device=session.context.device)
+    try:
+        require_same_spaces(session.spec, envs.spec, config.env_id)
+    except BaseException:
+        envs.close()
+        raise
+    return envs
+
+
 def execute(
     algorithm: Algorithm,
     session: Session,
@@ -150,8 +162,7 @@ def execute(
         stack.enter_context(
             torch_settings(device, threads=config.threads, deterministic=config.deterministic)
         )
-        envs = stack.enter_context(make_vector_env(config, config.num_envs, env=session.env, device=device))
-        require_same_spaces(session.spec, envs.spec, config.env_id)
+        envs = stack.enter_context(training_envs(session))
         settings = loop_settings(config, scratch=output_folder(config.output_dir))
         Trainer.families[algorithm.family].check(algorithm, envs, settings)
         evaluator = EvaluationEnvs(session, algorithm)
