@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import socket
-import struct
-import sys
 import time
 import warnings
 import weakref
@@ -20,15 +15,22 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from rl_training.envs.backends import Env, EnvFn
+from rl_training.envs.processes import (
+    CLOSE_SECONDS,
+    describe_death,
+    forks,
+    kill,
+    limit_waiting,
+    process_context,
+    start_process,
+)
 from rl_training.envs.spaces import arrays
-from rl_training.envs.worker_process import SharedArrays, lifeline, work
+from rl_training.envs.worker_process import SharedArrays, work
 from rl_training.errors import EnvError, MissingExtraError
 from rl_training.types import Spec
 
 if TYPE_CHECKING:
     from rl_training.types import Array
-
-_CLOSE_SECONDS = 2.0
 
 
 class AsyncBackend:
@@ -56,7 +58,7 @@ class AsyncBackend:
         self._env_fns = list(env_fns)
         self._everyone = range(len(env_fns))
         self._seeds: list[int | None] = [None] * len(env_fns)
-        self._context = _context()
+        self._context = process_context()
         self._shared = SharedArrays(self._context, spec, len(env_fns))
         self.obs = self._shared.obs()
         self._last_obs = [rows.copy() for rows in arrays(self.obs)]
@@ -68,7 +70,7 @@ class AsyncBackend:
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._waiting = False
-        weakref.finalize(self, _kill, self._processes, os.getpid())
+        weakref.finalize(self, kill, self._processes, os.getpid())
         try:
             for i in self._everyone:
                 pipe, process = self._start(i)
@@ -79,37 +81,20 @@ class AsyncBackend:
                 self._fail(i, "make", what)
             self.direct = all(answers)
         except BaseException:
-            _kill(self._processes)
+            kill(self._processes)
             raise
 
     def _start(self, i: int) -> tuple[Connection, BaseProcess]:
-        ours, theirs = self._context.Pipe()
-        _limit_waiting(ours, self.timeout)
         make = self._env_fns[i]
-        forks = self._context.get_start_method() == "fork"
-        # A forked worker inherits these, and while it holds them nobody sees the parent's end close.
-        inherited = [*self._pipes, ours] if forks else []
-        process = self._context.Process(
-            target=work,
+        pipe, process = start_process(
+            self._context,
+            work,
+            (i, make if forks(self._context) else CloudpickleWrapper(make), self._shared, self.env_id),
             name=f"env-worker-{i}",
-            args=(
-                i,
-                make if forks else CloudpickleWrapper(make),
-                theirs,
-                self._shared,
-                self.env_id,
-                inherited,
-                lifeline() if forks else None,
-            ),
-            daemon=True,
+            siblings=self._pipes,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # "fork in a multi-threaded process": _context
-            process.start()
-        theirs.close()
-        return ours, process
+        limit_waiting(pipe, self.timeout)
+        return pipe, process
 
     def reset(self, indices: Sequence[int], seeds: Sequence[int]) -> None:
         """Begin a new episode in some envs, all at the same time."""
@@ -180,7 +165,7 @@ class AsyncBackend:
         for i, what in broken.items():
             if self.restarts >= self.max_restarts:
                 self._fail(i, command, what)
-            _kill([self._processes[i]])
+            kill([self._processes[i]])
         return answers, broken
 
     def _answers(self, indices: Sequence[int]) -> tuple[list[Any], dict[int, str]]:
@@ -190,7 +175,7 @@ class AsyncBackend:
         for i in indices:
             kind, payload = self._answer(i, deadline)
             if kind == "missing":
-                _kill(self._processes)
+                kill(self._processes)
                 raise MissingExtraError(*payload)
             if kind == "broken":
                 broken[i] = payload
@@ -208,15 +193,8 @@ class AsyncBackend:
         except BlockingIOError:
             return "broken", f"did not answer within {self.timeout:g} s (env.worker_timeout)"
         except (EOFError, OSError):
-            return "broken", self._death(i)
-        return ("broken", f"raised\n{payload}") if kind == "error" else (kind, payload)
-
-    def _death(self, i: int) -> str:
-        self._processes[i].join(_CLOSE_SECONDS)
-        code = self._processes[i].exitcode
-        if code is None:
-            return "closed its pipe"
-        return f"died with exit code {code}" if code >= 0 else f"was killed by {_signal_name(-code)}"
+            return "broken", describe_death(self._processes[i])
+        return ("broken", f"raised\n{payload[1]}") if kind == "error" else (kind, payload)
 
     def _replace(self, i: int, command: str, what: str) -> None:
         """A new process in place of a broken one, or the error if there were enough of them."""
@@ -229,7 +207,7 @@ class AsyncBackend:
             RuntimeWarning,
             stacklevel=3,
         )
-        _kill([self._processes[i]])
+        kill([self._processes[i]])
         self._pipes[i].close()
         self._pipes[i], self._processes[i] = self._start(i)
         _, broken = self._answers([i])
@@ -241,7 +219,7 @@ class AsyncBackend:
         return f"env worker {i} ({self.env_id}, {episode})"
 
     def _fail(self, i: int, command: str, what: str) -> NoReturn:
-        _kill(self._processes)
+        kill(self._processes)
         raise EnvError(f"{self._who(i)}: {command}() {what}")
 
     def close(self) -> None:
@@ -251,47 +229,13 @@ class AsyncBackend:
                 pipe.send(("close", None))
             except OSError:
                 continue
-        deadline = time.monotonic() + (0.0 if self._waiting else _CLOSE_SECONDS)
+        deadline = time.monotonic() + (0.0 if self._waiting else CLOSE_SECONDS)
         for process in self._processes:
             process.join(max(0.0, deadline - time.monotonic()))
-        _kill(self._processes)
+        kill(self._processes)
         for pipe in self._pipes:
             pipe.close()
         self._pipes = []
         if self._judge is not None:
             self._judge.close()
             self._judge = None
-
-
-def _context() -> Any:
-    """Fork where that is the custom: workers then know the user's functions and envs, without a main guard.
-
-    What makes forking dangerous (thread pools and CUDA in use by the child) does not happen in a worker.
-    """
-    return multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-
-
-def _limit_waiting(pipe: Connection, seconds: float) -> None:
-    """No read or write of a long message waits longer for a worker that stops in the middle of it."""
-    if sys.platform == "linux":
-        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or 1)
-        with socket.socket(fileno=os.dup(pipe.fileno())) as end:
-            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-                end.setsockopt(socket.SOL_SOCKET, option, limit)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _kill(processes: Sequence[BaseProcess], owner: int | None = None) -> None:
-    if owner not in (None, os.getpid()):
-        return  # a forked copy of the backend is being forgotten: the workers are not its own
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-    for process in processes:
-        process.join(_CLOSE_SECONDS)
