@@ -214,15 +214,20 @@ def _run(
         run.on_save = lambda: {
             "latest_metrics": dict(trainer.latest),
             "resources": trainer.resources,
+            "compilation": trainer.updates.describe(),
             "resume_grade": dict(zip(("grade", "reason"), _resume_grade(envs, session), strict=True)),
         }
         run.outcome = lambda: _outcome(trainer)
+        written_by = {} if start is None else _with_mode(start.written_by)
+        if written_by and config.compile == "auto":
+            trainer.updates.adopt(written_by["compilation"]["updates"])
+        run.computed_by = lambda: {"compilation": trainer.updates.surroundings}
         if start is not None:
             grade, changes = trainer.load_state_dict(start.state), list(start.changes)
             if start.extend_schedules:
                 before, trainer.horizon = trainer.horizon, config.total_timesteps
                 changes.append(Change("schedules", before, trainer.horizon, "extend_schedules", "none"))
-            run.record_resume(grade, trainer.global_step, start.written_by, changes)
+            run.record_resume(grade, trainer.global_step, written_by, changes)
         if start is not None and start.outcome is not None:
             trainer.stop_reason = start.outcome.get("stop_reason")
             trainer.latest.update(run.metadata.get("latest_metrics") or {})
@@ -233,6 +238,11 @@ def _run(
         session.run_dir, session.source = run.dir, run.latest_checkpoint
         session.step, session.state = trainer.global_step, trainer.state_dict()
     return trainer
+
+
+def _with_mode(written_by: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Who wrote a checkpoint, if known, and how updates were computed; at first there was but one way."""
+    return {"compilation": {"updates": "eager"}, **written_by} if written_by else {}
 
 
 def _outcome(trainer: Trainer) -> tuple[Status, str | None] | None:
@@ -270,6 +280,7 @@ def loop_settings(config: TrainConfig, *, scratch: Path | None = None) -> LoopSe
         seed=config.seed,
         log_every=config.logging.every_steps,
         on_nan=config.on_nan,
+        compile=config.compile,
         reward_scale=config.env.reward_scale,
         normalize_reward=config.env.normalize_reward,
         clip_reward=config.env.clip_reward,

@@ -183,7 +183,7 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
         loss, errors, metrics = self.critic_loss(batch, features)
         metrics["grad_norm"] = descend(loss, self.critic_optimizer, self.critic_parameters, hp.max_grad_norm)
         self.num_updates += 1
-        actor_is_due = self.num_updates % hp.policy_delay == 0
+        actor_is_due = self.kind(self.num_updates)
         if actor_is_due:
             losses = self.actor_loss(batch, features.now.detach())
             metrics["actor_grad_norm"] = descend(
@@ -199,6 +199,10 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
             dict(zip(metrics, numbers, strict=True)),
             errors.detach().abs().mean(0) if hp.prioritized else None,
         )
+
+    def kind(self, number: int) -> bool:
+        """Whether the actor is due."""
+        return bool(number % self.hyperparams.policy_delay == 0)
 
     def encode(self, batch: TransitionBatch) -> Features:
         """Features of both ends of the transitions; without an encoder of their own, targets share them."""

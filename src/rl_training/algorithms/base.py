@@ -7,7 +7,7 @@ An algorithm knows nothing of environments, buffers, files or loops. Its lifecyc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -67,6 +67,8 @@ class Algorithm(ABC):
 
     family: ClassVar[str]
     Hyperparams: ClassVar[type[Any]]
+    eager_only: ClassVar[str] = ""
+    """Why updates can be neither compiled nor captured, where they cannot: shapes that change, say."""
 
     policy: Any
     """What acts. It is saved, loaded and exported; the collector and the evaluator see nothing else."""
@@ -112,10 +114,21 @@ class Algorithm(ABC):
 
     @abstractmethod
     def update(self, batch: Batch) -> UpdateResult:
-        """Learn from one batch, in place and without reading a value back to the host."""
+        """Learn from one batch, in place and without reading a value back to the host.
 
-    def after_epoch(self) -> bool:
-        """Called between passes over the data; False ends them early. The place to look at a value."""
+        Updates of one `kind` run the same operations on tensors of the same shapes, so that they can be
+        recorded once and repeated. Of what is no tensor an update changes `num_updates` alone.
+        """
+
+    def kind(self, number: int) -> Hashable:
+        """Which branches update `number`, counted from 1, takes: all that counters decide in `update`."""
+        return None
+
+    def after_epoch(self, last: UpdateResult) -> bool:
+        """Called with the last update's result between passes over the data; False ends them early.
+
+        The place to look at a value.
+        """
         return True
 
     def schedule(self, initial: float, kind: ScheduleKind, name: str) -> Tensor:

@@ -187,7 +187,7 @@ class DQN(OffPolicyAlgorithm):
         loss, errors = head.loss(chosen, targets, batch.weights, taus)
         grad_norm = descend(loss, self.optimizer, self.parameters, self.hyperparams.max_grad_norm)
         self.num_updates += 1
-        if self.num_updates % self.hyperparams.target_update_every == 0:
+        if self.kind(self.num_updates):
             self.move_target()
         metrics = {
             "loss": loss.detach(),
@@ -195,6 +195,10 @@ class DQN(OffPolicyAlgorithm):
             "grad_norm": grad_norm,
         }
         return UpdateResult(metrics, errors if self.hyperparams.prioritized else None)
+
+    def kind(self, number: int) -> bool:
+        """Whether the target network follows."""
+        return number % self.hyperparams.target_update_every == 0
 
     @torch.no_grad()
     def targets(self, batch: TransitionBatch) -> Tensor:

@@ -8,10 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Adam", "descend"]
+__all__ = ["Adam", "GuardedOptimizer", "descend"]
 
 
-class Adam(torch.optim.Adam):
+class GuardedOptimizer(torch.optim.Optimizer):
+    """An optimiser that takes gradients as they are and decides on the device whether to use them."""
+
+    def prepare(self) -> None:
+        """Make what steps remember now instead of at the first of them."""
+        raise NotImplementedError
+
+    def apply(self, gradients: Sequence[Tensor], scale: Tensor | None, skip: Tensor) -> None:
+        """One step against `gradients / scale`; where `skip` is 1, nothing happens."""
+        raise NotImplementedError
+
+
+class Adam(torch.optim.Adam, GuardedOptimizer):
     """`torch.optim.Adam` with the same arithmetic and state, less what `step` spends around its kernel."""
 
     def __init__(
@@ -25,9 +37,13 @@ class Adam(torch.optim.Adam):
         super().__init__(list(parameters), lr=lr, betas=betas, eps=eps, fused=True)
         self._moments: tuple[list[Tensor], list[Tensor], Tensor] | None = None
 
+    def prepare(self) -> None:
+        """Moments of zero, unless there are others."""
+        self._moments = self._moments or self._prepare()
+
     @torch.no_grad()
     def apply(self, gradients: Sequence[Tensor], scale: Tensor | None, skip: Tensor) -> None:
-        """One step against `gradients / scale`; where `skip` is 1, nothing happens. Decided on the device."""
+        """One step against `gradients / scale`; where `skip` is 1, nothing happens."""
         means, squares, step = self._moments = self._moments or self._prepare()
         group = self.param_groups[0]
         beta1, beta2 = group["betas"]
@@ -74,7 +90,7 @@ def descend(
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     skip = (norm * 0.0).ne_(0.0)  # 0 times infinity is no number, and differs from 0
     scale = None if max_grad_norm is None else ((norm + 1e-6) / max_grad_norm).clamp_(min=1.0)
-    if isinstance(optimizer, Adam):
+    if isinstance(optimizer, GuardedOptimizer):
         optimizer.apply(_laid_out(gradients, parameters), scale, skip)
         return norm
     if scale is not None:

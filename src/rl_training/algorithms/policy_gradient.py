@@ -72,7 +72,7 @@ class PolicyGradient(OnPolicyAlgorithm):
 
     @abstractmethod
     def make_optimizer(self, parameters: Sequence[Tensor], learning_rate: Tensor) -> torch.optim.Optimizer:
-        """The optimiser; it must leave its weights alone where `found_inf` is set, as fused ones do."""
+        """The optimiser; it must leave its weights alone where a gradient is not finite."""
 
     @abstractmethod
     def losses(self, batch: RolloutBatch) -> dict[str, Tensor]:

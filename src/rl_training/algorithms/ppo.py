@@ -12,7 +12,7 @@ from rl_training.algorithms.policy_gradient import PolicyGradient, PolicyGradien
 from rl_training.functional.losses import ppo_loss
 from rl_training.registry import register_algorithm
 from rl_training.schema import Bool, PositiveFloat, ScheduleKind, config
-from rl_training.types import Batch, RolloutBatch, UpdateResult
+from rl_training.types import RolloutBatch, UpdateResult
 
 __all__ = ["PPO", "PPOConfig", "ppo_loss"]
 
@@ -50,7 +50,6 @@ class PPO(PolicyGradient):
         """The actor-critic, and how far its policy may move."""
         hp = self.hyperparams
         self.clip_coef = self.schedule(hp.clip_coef, hp.clip_coef_schedule, "clip_coef")
-        self.last_kl: Tensor | None = None
         super().build(context)
 
     def make_optimizer(self, parameters: Sequence[Tensor], learning_rate: Tensor) -> Adam:
@@ -65,13 +64,7 @@ class PPO(PolicyGradient):
             clip_value_loss=hp.clip_value_loss,
         )  # fmt: skip
 
-    def update(self, batch: Batch) -> UpdateResult:
-        """One gradient step on one minibatch."""
-        result = super().update(batch)
-        self.last_kl = result.metrics["approx_kl"]
-        return result
-
-    def after_epoch(self) -> bool:
+    def after_epoch(self, last: UpdateResult) -> bool:
         """Stop this iteration's epochs when the policy has moved further than `target_kl`."""
         target = self.hyperparams.target_kl
-        return target is None or self.last_kl is None or float(self.last_kl) <= target
+        return target is None or float(last.metrics["approx_kl"]) <= target

@@ -35,6 +35,13 @@ def _device_name(value: Any) -> Any:
     return value
 
 
+def _compile_setting(value: Any) -> Any:
+    if isinstance(value, bool):  # what YAML takes a bare on or off for
+        return "on" if value else "off"
+    return value
+
+
+CompileSetting = Annotated[Literal["auto", "on", "off"], BeforeValidator(_compile_setting)]
 DeviceName = Annotated[str, BeforeValidator(_device_name)]
 
 
@@ -120,6 +127,8 @@ class TrainConfig:
     """Precision in which image encoders compute; heads, losses and optimisers always use fp32."""
     threads: NonNegativeInt = 1
     """CPU threads for torch; one is fastest for small networks, 0 (one a core) for image encoders."""
+    compile: CompileSetting = "auto"
+    """Compile updates (on a GPU: capture them as CUDA graphs); auto: where that pays, on a GPU always."""
     deterministic: Bool | Literal["auto"] = "auto"
     """Only bit-reproducible kernels; auto: on the CPU yes, on a GPU no."""
     on_nan: Literal["raise", "skip-update"] = "raise"

@@ -34,7 +34,7 @@ HARMLESS = (
     "logging",
     "stopping",  # says when a run ends, not what it learns until then
 )
-NUMERIC = ("device", "precision", "threads", "deterministic")
+NUMERIC = ("device", "precision", "threads", "compile", "deterministic")
 _REPLAYED = ("auto", "sync", "async")
 """Backends that step the same envs and put them back the same way."""
 

@@ -39,6 +39,7 @@ def describe_run(*, command: list[str], tags: tuple[str, ...], preset: str | Non
         "best_checkpoint": None,
         "latest_metrics": {},
         "resources": {},
+        "compilation": {},
         "stop_reason": None,
         "resume_grade": None,
         "resumes": [],

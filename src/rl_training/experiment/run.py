@@ -52,6 +52,8 @@ class Run:
         """What else to write into the metadata with a checkpoint."""
         self.outcome: Callable[[], tuple[Status, str | None] | None] = lambda: None
         """How the run has ended, once it has."""
+        self.computed_by: Callable[[], Mapping[str, Any]] = dict
+        """How the run computes, beside the machine and its software."""
         self._surroundings = surroundings()
         self._saved_step: int | None = None
         self._unsaved: SaveError | None = None
@@ -105,7 +107,7 @@ class Run:
     ) -> None:
         """Note a resume and what it gave: `exact`, or less and why."""
         record: dict[str, Any] = {"at_utc": _now(), "step": step, "command": raw_command()}
-        record["grade"], record["reason"] = graded(grade, written_by, self._surroundings, changes)
+        record["grade"], record["reason"] = graded(grade, written_by, self.surroundings, changes)
         record["drift"] = [change.record() for change in drift_of(changes)]
         record["changed"] = [change.record() for change in changes if change.effect != "drift"]
         self.metadata["resumes"] = [*(self.metadata.get("resumes") or []), record]
@@ -170,6 +172,11 @@ class Run:
         saved = f"saved last: {self.latest_checkpoint.name}"
         return f"the run can go on ({saved}): axiomrl resume --checkpoint {shlex.quote(str(self.dir))}"
 
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """What decides whether a resume computes the same bits; saved with every checkpoint."""
+        return {**self._surroundings, **self.computed_by()}
+
     def close(self) -> None:
         """Give up the lock."""
         self._lock.release()
@@ -184,7 +191,7 @@ class Run:
                 config=self.config,
                 spec=self.spec,
                 step=step,
-                written_by=self._surroundings,
+                written_by=self.surroundings,
                 outcome=outcome,
                 previous=self.latest_checkpoint,
             )

@@ -21,6 +21,7 @@ from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.data.storage import in_memory, on_disk
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
+from rl_training.runtime.compilation import Workload
 from rl_training.runtime.memory import readable, require_disk, require_memory
 from rl_training.runtime.trainer import LoopSettings, Trainer
 from rl_training.types import Array, GoalTask, Spec, TransitionBatch, UpdateResult
@@ -160,10 +161,16 @@ class OffPolicyTrainer(Trainer):
 
     def _update(self) -> UpdateResult:
         batch = self.batch()
-        result = self.algorithm.update(batch)
+        result = self.updates(batch)
         if result.priorities is not None:
             self.sampler.update_priorities(batch.index, result.priorities.to(self.buffer.device))
         return result
+
+    def workload(self) -> Workload:
+        """Some gradient steps for every few steps of the envs."""
+        hp = self.hyperparams
+        steps = max(0, self.settings.total_timesteps - hp.learning_starts)
+        return Workload(steps // hp.train_every * hp.gradient_steps, hp.batch_size)
 
     def _move_schedules(self) -> None:
         progress = self.global_step / self.horizon

@@ -10,6 +10,7 @@ from rl_training.algorithms.base import OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.data.layout import rollout_layout
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
+from rl_training.runtime.compilation import Workload
 from rl_training.runtime.intrinsic import IntrinsicReward
 from rl_training.runtime.trainer import Trainer
 from rl_training.types import RolloutBatch, UpdateResult
@@ -64,8 +65,8 @@ class OnPolicyTrainer(Trainer):
         results += [] if first is None else [first]
         for _ in range(hp.update_epochs):
             minibatches = self.minibatches(hp.num_minibatches, self.shuffling)
-            results.extend(self.algorithm.update(batch) for batch in minibatches)
-            if not self.algorithm.after_epoch():
+            results.extend(map(self.updates, minibatches))
+            if not self.algorithm.after_epoch(results[-1]):
                 break
         self.note(results)
         self.check_finite()
@@ -75,6 +76,12 @@ class OnPolicyTrainer(Trainer):
     def batch(self) -> RolloutBatch:
         """A minibatch of the last rollout."""
         return next(iter(self.minibatches(self.hyperparams.num_minibatches, self.shuffling)))
+
+    def workload(self) -> Workload:
+        """Some epochs of minibatches for each rollout."""
+        hp, rollout = self.hyperparams, self.hyperparams.num_steps * self.envs.num_envs
+        rollouts = -(-self.settings.total_timesteps // rollout)
+        return Workload(rollouts * hp.update_epochs * hp.num_minibatches, rollout // hp.num_minibatches)
 
     def family_state(self) -> dict[str, Any]:
         """The novelty reward, where there is one."""

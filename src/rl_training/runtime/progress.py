@@ -36,8 +36,8 @@ class ProgressCallback(Callback):
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Show the bar, under what there is to say at the start."""
-        if trainer.announcement:
-            self._console.print(trainer.announcement, highlight=False)
+        for line in filter(None, (trainer.announcement, str(trainer.updates))):
+            self._console.print(line, highlight=False, markup=False)
         total = trainer.settings.total_timesteps
         done = trainer.global_step
         self._task = self._progress.add_task("train", total=total, completed=done, speed="", returns="")

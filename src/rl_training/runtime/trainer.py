@@ -19,6 +19,7 @@ from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.policies.config import IntrinsicConfig
 from rl_training.runtime.callbacks import Cadence, Callback
 from rl_training.runtime.collector import Collector
+from rl_training.runtime.compilation import Updates, Workload, plan_for
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.random import RandomStreams
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
@@ -46,6 +47,8 @@ class LoopSettings:
     seed: int
     log_every: int = 2000
     on_nan: str = "raise"
+    compile: str = "off"
+    """auto, on or off: whether updates are compiled or captured."""
     reward_scale: float = 1.0
     normalize_reward: bool = False
     clip_reward: float | None = None
@@ -110,6 +113,7 @@ class Trainer(ABC):
         self._unchecked: list[UpdateResult] = []
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
+        self.updates = Updates(algorithm, plan_for(algorithm, settings.compile, self.workload()))
 
     @classmethod  # noqa: B027 - most families take all
     def check(cls, algorithm: Algorithm, envs: VectorEnv, settings: LoopSettings) -> None:
@@ -126,6 +130,10 @@ class Trainer(ABC):
     @abstractmethod
     def batch(self) -> Batch:
         """A batch as an update gets it, from the experience that is there."""
+
+    @abstractmethod
+    def workload(self) -> Workload:
+        """How many updates the whole run makes, on how large batches."""
 
     @property
     def elapsed(self) -> float:
@@ -239,6 +247,7 @@ class Trainer(ABC):
     def load_state_dict(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """Continue a saved run; answers how exactly, and why not better."""
         self.algorithm.load_state_dict(state)
+        self.updates.forget()
         self.streams.load_state_dict(state["generators"])
         grade = self.envs.load_state_dict(state["envs"])
         self.collector.load_state_dict(state["collector"])

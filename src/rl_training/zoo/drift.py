@@ -19,7 +19,10 @@ from rl_training.zoo.summaries import RunSummary
 
 PROTOCOL = ("total_timesteps", "evaluation", "stopping")
 """How long is trained and how it is measured."""
-FREE = ("seed", "output_dir", "tags", "device", "threads", "deterministic", "on_nan", "checkpoint", "logging")
+FREE = (
+    "seed", "output_dir", "tags", "device", "threads", "compile", "deterministic", "on_nan", "checkpoint",
+    "logging",
+)  # fmt: skip
 """What a run may choose without becoming another experiment."""
 FREE_KEYS = ("env.backend", "env.worker_timeout", "env.max_worker_restarts", "evaluation.num_envs")
 

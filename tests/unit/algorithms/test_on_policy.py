@@ -43,9 +43,7 @@ def test_rmsprop_leaves_everything_alone_where_the_gradient_is_not_finite() -> N
     weight.grad = torch.tensor([1.0, 1.0])
     optimizer.step()
     before = weight.tolist(), optimizer.state[weight]["square_avg"].tolist()
-    weight.grad = torch.tensor([float("nan"), 5.0])
-    optimizer.found_inf = torch.tensor(1.0)
-    optimizer.step()
+    optimizer.apply([torch.tensor([float("nan"), 5.0])], None, torch.tensor(1.0))
     assert (weight.tolist(), optimizer.state[weight]["square_avg"].tolist()) == before
 
 

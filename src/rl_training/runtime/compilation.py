@@ -1,0 +1,202 @@
+"""The one place where updates become fast: as they are, compiled, or captured as CUDA graphs.
+
+`decide` says how, from what is known before the first update; `Updates` does it and, where it cannot be done,
+takes updates as they are and says why. Algorithms know nothing of it beyond what `Algorithm` asks of all of
+them. A run is computed in the same way from its first update to its last, also across a resume.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.runtime import recorded
+from rl_training.runtime.tracing import Uncapturable
+from rl_training.types import Batch, UpdateResult
+
+Mode = Literal["eager", "compiled", "captured", "compiled and captured"]
+Update = Callable[[Batch], UpdateResult]
+
+SECONDS_TO_COMPILE = {"cpu": (15.0, 15.0), "cuda": (0.0, 40.0)}
+"""What compiling takes, about: at all, and for each kind of update. Less where torch finds it on disk."""
+SECONDS_SAVED = {"cpu": (4e-4, 1.5e-9), "cuda": (1e-4, 0.0)}
+"""What each update then takes less: for itself, and for each unit of the networks and sample of the batch.
+On the low side of what PPO, DQN, SAC and TD3 save (`python benchmarks/gpu_updates.py --cpu`)."""
+WORTH_IT = 2.0
+"""How many times over compiling must be repaid before it is chosen."""
+RARE = 0.04
+"""Kinds of updates that make up less than this are not worth compiling."""
+MAX_RECORDINGS = 8
+"""Beyond so many, shapes change all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How much there is to do in a run."""
+
+    updates: int
+    batch: int
+    """Samples an update learns from."""
+    units: int = 0
+    """Numbers that the networks compute for a sample, about."""
+    kinds: int = 1
+    """Kinds of updates that would be compiled."""
+    images: bool = False
+    """Whether most of it are convolutions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How updates are to be computed, and why."""
+
+    mode: Mode
+    reason: str
+
+
+def plan_for(algorithm: Algorithm, setting: str, work: Workload) -> Plan:
+    """What a setting means for an algorithm's updates on this machine."""
+    images = any(parameter.ndim == 4 for parameter in _parameters(algorithm))
+    work = replace(work, units=units(algorithm), kinds=len(common_kinds(algorithm)), images=images)
+    device = algorithm.context.device.type
+    return decide(setting, device, work, compiler=find_compiler(), eager_only=algorithm.eager_only)
+
+
+def decide(setting: str, device: str, work: Workload, *, compiler: str | None, eager_only: str = "") -> Plan:
+    """What `compile: auto | on | off` means for a run. `compiler` is None where there is none."""
+    if setting == "off":
+        return Plan("eager", "compile: off")
+    if eager_only:
+        return Plan("eager", eager_only)
+    once, each_kind = SECONDS_TO_COMPILE[device]
+    each, each_unit = SECONDS_SAVED[device]
+    cost = once + each_kind * work.kinds
+    gain = work.updates * (each + each_unit * work.batch * work.units)
+    estimate = f"compiling takes about {cost:.0f} s and would save about {gain:.0f} s"
+    if compiler is None:
+        compiles, why = False, "no C++ compiler was found (g++, clang++ or $CXX)"
+    elif setting == "on":
+        compiles, why = True, "compile: on"
+    elif work.images and device == "cpu":
+        compiles, why = False, "compiled, convolutions are no faster on a CPU"
+    else:
+        compiles, why = gain >= WORTH_IT * cost, estimate
+    if device == "cuda":
+        return Plan("compiled and captured" if compiles else "captured", why)
+    return Plan("compiled" if compiles else "eager", why)
+
+
+def possible_modes(device: str, *, compiler: str | None) -> list[Mode]:
+    """What a device could do."""
+    modes: list[Mode] = [mode for mode in get_args(Mode) if compiler or not mode.startswith("compiled")]
+    return [mode for mode in modes if mode == "eager" or mode.endswith("captured") == (device == "cuda")]
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler that torch would use."""
+    wanted = [os.environ.get("CXX"), "g++", "clang++", "c++"]
+    return next((found for name in wanted if name and (found := shutil.which(name))), None)
+
+
+def units(algorithm: Algorithm) -> int:
+    """How many numbers its networks compute for a sample: about as many as they have biases."""
+    return sum(p.numel() for p in _parameters(algorithm) if p.ndim < 2 or p.shape[-2] == 1)
+
+
+def _parameters(algorithm: Algorithm) -> Iterable[Tensor]:
+    modules = (algorithm.policy, *algorithm.networks.values())
+    return {id(p): p for module in modules for p in module.parameters()}.values()
+
+
+def common_kinds(algorithm: Algorithm, sample: int = 1000) -> set[Hashable]:
+    """The kinds of updates that are worth compiling."""
+    counts = Counter(algorithm.kind(number) for number in range(1, sample + 1))
+    return {kind for kind, count in counts.items() if count >= RARE * sample}
+
+
+class Updates:
+    """An algorithm's updates, computed as planned."""
+
+    def __init__(self, algorithm: Algorithm, plan: Plan) -> None:
+        self.algorithm, self.plan = algorithm, plan
+        self.seconds = 0.0
+        """What compiling and capturing has taken."""
+        self.problems: list[str] = []
+        """What could not be done as planned, and why."""
+        self._common = common_kinds(algorithm)
+        self._ready: dict[Hashable, Update] = {}
+        self._pool: Any = None
+
+    def __call__(self, batch: Batch) -> UpdateResult:
+        """The next update."""
+        algorithm = self.algorithm
+        if self.plan.mode == "eager":
+            return algorithm.update(batch)
+        kind = algorithm.kind(algorithm.num_updates + 1)
+        update = self._ready.get((kind, batch.actions.shape))
+        if update is None:
+            begin = perf_counter()
+            update = self._ready[kind, batch.actions.shape] = self._make(kind, batch)
+            self.seconds += perf_counter() - begin
+        return update(batch)
+
+    def forget(self) -> None:
+        """Record anew: the algorithm's tensors may be others."""
+        self._ready.clear()
+
+    def adopt(self, mode: str) -> None:
+        """Go on as a run was computed before it was stopped, where that can be done."""
+        if mode in possible_modes(self.algorithm.context.device.type, compiler=find_compiler()):
+            self.plan = Plan(mode, "as before the run was stopped")
+
+    def __str__(self) -> str:
+        return f"updates: {self.plan.mode} ({self.plan.reason})"
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        """What decides whether the same update gives the same bits."""
+        return {"updates": self.plan.mode, "updates not computed so": len(self.problems)}
+
+    def describe(self) -> dict[str, Any]:
+        """What the run's metadata say."""
+        return {
+            "updates": self.plan.mode,
+            "reason": self.plan.reason,
+            "seconds": round(self.seconds, 1),
+            "problems": list(self.problems),
+        }
+
+    def _make(self, kind: Hashable, batch: Batch) -> Update:
+        """The update for batches like this one: the plain one if there is no other way, or none that pays."""
+        captures = self.plan.mode.endswith("captured")
+        compiles = self.plan.mode.startswith("compiled") and kind in self._common
+        if len(self._ready) >= MAX_RECORDINGS:
+            self._report(f"there are more than {MAX_RECORDINGS} kinds and shapes of them")
+            return self.algorithm.update
+        if captures and self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        for backend in [*([recorded.inductor] if compiles else []), *([None] if captures else [])]:
+            try:
+                return recorded.RecordedUpdate(
+                    self.algorithm, batch, backend=backend, capture=captures, pool=self._pool
+                )
+            except Exception as error:  # whatever stands in the way, the plain update does not mind
+                problem = " ".join(str(error).split())[:300]
+                if not isinstance(error, Uncapturable):
+                    problem = f"{type(error).__name__}: {problem}"
+                self._report(f"{'captured' if backend is None else 'compiled'} they cannot be: {problem}")
+        return self.algorithm.update
+
+    def _report(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+            warnings.warn(f"updates are not all {self.plan.mode}: {problem}", stacklevel=3)

@@ -1,0 +1,146 @@
+"""One kind of update, recorded for batches of one shape: compiled, captured as a CUDA graph, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from rl_training.algorithms.base import Algorithm
+from rl_training.algorithms.optim import GuardedOptimizer
+from rl_training.runtime.cuda_graphs import Captured
+from rl_training.runtime.tracing import (
+    Recording,
+    Run,
+    Uncapturable,
+    leaves,
+    packed,
+    rebuilt,
+    trace,
+    unpacked,
+)
+from rl_training.types import Batch, UpdateResult
+
+Backend = Callable[[GraphModule, Sequence[Tensor]], Run]
+"""Makes something quick of a graph; the inputs are examples."""
+
+TOLERANCE = 0.1
+"""How far a recorded update may be from the plain one, relative to what the plain one changes: rounding moves
+weights whose gradient is next to nothing by a whole step of Adam. Another computation is off by far more."""
+
+
+def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
+    """Machine code for a graph, by torch's compiler."""
+    import torch._inductor
+
+    with torch.no_grad():
+        # Unlike `compile` this finds what an earlier process has compiled.
+        compiled: Run = torch._inductor.standalone_compile(
+            graph, list(inputs), dynamic_shapes="from_example_inputs"
+        )
+    return compiled
+
+
+class RecordedUpdate:
+    """What `algorithm.update` does to batches like `batch`, recorded without a trace in the algorithm.
+
+    A run that is stopped and resumed records in the middle of training: whatever recording computes is taken
+    back, and the recorded update is compared with the plain one before it is trusted.
+    """
+
+    def __init__(
+        self, algorithm: Algorithm, batch: Batch, *, backend: Backend | None, capture: bool, pool: Any = None
+    ) -> None:
+        for name, optimizer in algorithm.optimizers.items():
+            if not isinstance(optimizer, GuardedOptimizer):
+                raise Uncapturable(f"the optimiser {name!r} is no GuardedOptimizer")
+            optimizer.prepare()
+        self.algorithm, self.batch = algorithm, batch
+        self.recording, self.number = Recording(), algorithm.num_updates
+        try:
+            with self.recording:
+                result = algorithm.update(batch)
+            self.names, self.steps = list(result.metrics), algorithm.num_updates - self.number
+            expected = [*packed(result), *self._written()]
+            self.undo()
+            self.read = [i for i, leaf in enumerate(leaves(batch)) if self.recording.reads(leaf)]
+            self.run: Run = self._plain if backend is None else self._compiled(backend)
+            if capture:
+                generators = [generator for generator, _ in self.recording.generators]
+                self.run = Captured(
+                    self.run, self._inputs(batch), generators=generators, undo=self.undo, pool=pool
+                )
+            found = [*self.run(*self._inputs(batch)), *self._written()]
+            _require_same(found, expected, [before for _, before in self.recording.written])
+        finally:
+            self.undo()
+        self.recording.forget()
+
+    def __call__(self, batch: Batch) -> UpdateResult:
+        """The update, with all that the plain one would have done."""
+        number = self.algorithm.num_updates
+        results = self.run(*self._inputs(batch))
+        self.algorithm.num_updates = number + self.steps  # whether the run counts too or not
+        return unpacked(self.names, results)
+
+    def undo(self) -> None:
+        """Take back what has been computed for the recording's sake."""
+        self.recording.undo()
+        self.algorithm.num_updates = self.number
+
+    def _inputs(self, batch: Batch) -> list[Tensor]:
+        """The tensors of a batch that updates read."""
+        all_of_them = leaves(batch)
+        return [all_of_them[i] for i in self.read]
+
+    def _plain(self, *inputs: Tensor) -> list[Tensor]:
+        """The update itself, on tensors."""
+        tensors = leaves(self.batch)
+        for i, tensor in zip(self.read, inputs, strict=True):
+            tensors[i] = tensor
+        return packed(self.algorithm.update(rebuilt(self.batch, tensors)))
+
+    def _compiled(self, backend: Backend) -> Run:
+        """The update as one graph, backward pass and optimiser included, and compiled."""
+        inputs, draws = self._inputs(self.batch), self.recording.draws
+        others = [t for t in self.recording.externals if all(t is not leaf for leaf in leaves(self.batch))]
+        # Traced with the rows turned around: what has got stuck in the trace will show with other values.
+        graph = trace(self._plain, [_turned(tensor) for tensor in inputs], others, draws)
+        self.undo()
+        externals = [tensor.detach() for tensor in others]
+        compiled = backend(graph, [*inputs, *externals, *(draw() for draw in draws)])
+        self.undo()
+
+        @torch.no_grad()
+        def run(*inputs: Tensor) -> Sequence[Tensor]:
+            return compiled(*inputs, *externals, *[draw() for draw in draws])
+
+        return run
+
+    def _written(self) -> list[Tensor]:
+        return [tensor.detach().clone() for tensor, _ in self.recording.written]
+
+
+def _turned(tensor: Tensor) -> Tensor:
+    """The same rows in reverse order, in memory laid out the same way."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(
+        tensor.flip(0) if tensor.ndim else tensor
+    )
+
+
+def _require_same(found: Sequence[Tensor], expected: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Compare results, and what tensors hold now with what they should, by how much they have changed."""
+    origins = [*(torch.zeros_like(tensor) for tensor in expected[: len(expected) - len(before)]), *before]
+    for ours, plain, origin in zip(found, expected, origins, strict=True):
+        ours, plain, start = (tensor.double().nan_to_num() for tensor in (ours, plain, origin))
+        change = torch.linalg.vector_norm(plain - start)
+        error = torch.linalg.vector_norm(ours - plain)
+        if not bool(error <= TOLERANCE * change + 1e-6 * torch.linalg.vector_norm(start) + 1e-12):
+            shape = tuple(plain.shape)
+            raise Uncapturable(
+                f"recorded, they give other numbers: {float(error):.3g} off in a tensor of shape {shape} "
+                f"that changes by {float(change):.3g}"
+            )
