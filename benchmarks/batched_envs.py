@@ -100,7 +100,14 @@ def bare(env_id: str, num_envs: int, device: torch.device, seconds: float) -> di
     return rates
 
 
-def ppo(env_id: str, num_envs: int, device: torch.device, iterations: int, backend: str = "batched") -> float:
+def ppo(
+    env_id: str,
+    num_envs: int,
+    device: torch.device,
+    iterations: int,
+    backend: str = "batched",
+    compiled: str = "auto",
+) -> float:
     """Env steps a second of training, everything included."""
     clock = Clock(device)
     with tempfile.TemporaryDirectory() as folder:
@@ -112,6 +119,7 @@ def ppo(env_id: str, num_envs: int, device: torch.device, iterations: int, backe
             output_dir=folder,
             device=str(device),
             threads=1,
+            compile=compiled,
             env={"backend": backend},
             hyperparams={"num_steps": STEPS, "update_epochs": EPOCHS, "num_minibatches": MINIBATCHES},
             evaluation={"every_steps": 0},
@@ -126,7 +134,7 @@ def measure(args: argparse.Namespace, device: torch.device, num_envs: int) -> di
     """Bare and trained, medians over the repeats."""
     turns = [
         {**bare(args.env_id, num_envs, device, args.seconds),
-         "ppo": ppo(args.env_id, num_envs, device, args.iterations)}
+         "ppo": ppo(args.env_id, num_envs, device, args.iterations, compiled=args.compile)}
         for _ in range(args.repeats)
     ]  # fmt: skip
     medians = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
@@ -164,6 +172,7 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", help="default: what suits the device")
     parser.add_argument("--against", metavar="BACKEND", help="compare PPO with PPO on this backend instead")
     parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--compile", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each bare measurement")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", "--output", type=Path)
@@ -178,6 +187,7 @@ def main() -> None:
             "env_id": args.env_id,
             "device": str(device),
             "against": args.against,
+            "compile": args.compile,
             "settings": {"num_steps": STEPS, "update_epochs": EPOCHS, "num_minibatches": MINIBATCHES},
             "results": results,
         }

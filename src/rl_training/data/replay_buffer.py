@@ -17,7 +17,7 @@ its older frames, which start nothing; a transition into such a stack is not kep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,6 +68,7 @@ class ReplayBuffer:
         device: torch.device | str = "cpu",
         stacks: Mapping[str, Stack] | None = None,
         allocate: Allocate | None = None,
+        view: Callable[[Tensor], Tensor] = lambda tensor: tensor,
     ) -> None:
         if capacity < 2 * num_envs:
             raise ConfigError(
@@ -92,7 +93,6 @@ class ReplayBuffer:
         obs = {key: zeros(shape, dtypes[key]) for key, shape in stored.items()}
         self.obs: TensorObs = obs if isinstance(layout["obs_shape"], dict) else obs[""]
         self.actions = zeros(layout["action_shape"], layout["action_dtype"])
-        self.device = self.actions.device
         self.rewards, self.terminated, self.truncated, self.starts, self.generation, self.age = (
             zeros((), dtype) for dtype in SCALARS.values()
         )
@@ -107,11 +107,13 @@ class ReplayBuffer:
         """Transitions that were not kept because their observations are no stacks that follow each other."""
         self._columns = np.arange(num_envs)
         self._clock = np.zeros(num_envs, np.int32)
-        on_host = self.device.type == "cpu"
+        on_host = self.actions.device.type == "cpu"
         self._fields: dict[str, Any] = {
             name: tensor.numpy() if on_host else tensor for name, tensor in self.tensors().items()
         }
-        self._flat = {name: tensor.flatten(0, 1) for name, tensor in self.tensors().items()}
+        self._flat = {name: view(tensor).flatten(0, 1) for name, tensor in self.tensors().items()}
+        self.device = self._flat["actions"].device
+        """Where batches are made: `view` may show the tensors to another device than the one they are on."""
 
     @staticmethod
     def predict_bytes(capacity: int, layout: RolloutLayout, stacks: Mapping[str, Stack] | None = None) -> int:
@@ -236,7 +238,7 @@ class ReplayBuffer:
             index = tuple(torch.from_numpy(part).to(self.device) for part in rows)
             target[index] = torch.as_tensor(values).to(self.device, target.dtype)
         else:
-            target[rows] = values.numpy() if isinstance(values, Tensor) else values
+            target[rows] = values.numpy(force=True) if isinstance(values, Tensor) else values
 
     def _get(self, name: str, rows: tuple[Array, Array]) -> Any:
         target = self._fields[name]
@@ -265,7 +267,7 @@ class ReplayBuffer:
         stacks = self._stacks.stacks
         taken = {
             key: stacks[key].join(_rows(rows, path)) if key in stacks else rows[index]
-            for key, rows in ((key, tensor.flatten(0, 1)) for key, tensor in _by_key(self.obs).items())
+            for key, rows in ((key, self._flat[f"obs/{key}" if key else "obs"]) for key in _by_key(self.obs))
         }
         return taken if isinstance(self.obs, dict) else taken[""]
 
@@ -300,7 +302,7 @@ class ReplayBuffer:
                         f"the saved replay buffer's {name!r} has rows of shape {tuple(saved.shape[1:])}, "
                         f"this one of {tuple(tensor.shape[1:])}, or it is larger than this one"
                     )
-                target[: len(saved)] = saved.to(self.device)
+                target[: len(saved)] = saved.to(target.device)
         self.heads[:] = state["heads"]
         self._clock[:] = state["clock"]
         self.total, self.count = int(state["total"]), int(state["count"])

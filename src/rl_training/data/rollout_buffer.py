@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.data.minibatches import map_obs, require_parts, split
+from rl_training.data.minibatches import map_obs, require_parts, rows_of, split
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.functional.returns import gae
 from rl_training.types import RolloutBatch
@@ -117,7 +117,7 @@ class RolloutBuffer:
         self.final_values.fill_(torch.nan)
         self.position = self._published = 0
 
-    def observe(self, obs: Obs, state: PolicyState | None = None) -> TensorObs:
+    def observe(self, obs: Obs | TensorObs, state: PolicyState | None = None) -> TensorObs:
         """Store the observation of the step about to be taken; the row on the device, for the policy.
 
         The recurrent `state` before it is kept where a sequence begins.
@@ -210,7 +210,7 @@ class RolloutBuffer:
         require_parts(num_minibatches, self.num_steps * self.num_envs, "transitions")
         # One gather a field and epoch, then views: fewer and cheaper operations than a gather a minibatch.
         order = self._permutation(self.num_steps * self.num_envs, generator)
-        return split(self, num_minibatches, lambda x: x.flatten(0, 1).index_select(0, order), dim=0)
+        return split(self, num_minibatches, lambda x: rows_of(x.flatten(0, 1), order), dim=0)
 
     def sequences(self, num_minibatches: int, generator: torch.Generator) -> Iterator[RolloutBatch]:
         """One epoch of minibatches of sequences `[sequence_length, sequences, …]`, in order of time.

@@ -100,6 +100,44 @@ class UniformSampler:
         """Restore what `state_dict` gave."""
 
 
+class CapturableSampler(UniformSampler):
+    """A `UniformSampler` whose shapes depend on no value, so that drawing can be part of a CUDA graph.
+
+    Every sample gets some tries and is the first of them that starts a transition. One whose tries all fail
+    weighs nothing.
+    """
+
+    TRIES = 8
+
+    def __init__(self, buffer: ReplayBuffer, *, gamma: float, n_step: int = 1) -> None:
+        super().__init__(buffer, gamma=gamma, n_step=n_step)
+        self._slots = torch.zeros((), dtype=torch.float64, device=buffer.device)
+        self._known = 0
+
+    def written(self, written: Written) -> None:
+        """Draw from what has been added, too."""
+        self._follow()
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> TransitionBatch:
+        """A batch with replacement."""
+        shape = (self.TRIES, batch_size)
+        draws = torch.rand(shape, dtype=torch.float64, generator=generator, device=generator.device)
+        tries = (draws.to(self.buffer.device) * self._slots).long()
+        starts = self.buffer.take("starts", tries)
+        index = tries.gather(0, starts.int().argmax(0, keepdim=True)).squeeze(0)
+        return self.gather(index, starts.any(0).float())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Follow the buffer that has been loaded."""
+        self._follow()
+
+    def _follow(self) -> None:
+        slots = self.buffer.filled * self.buffer.num_envs
+        if slots != self._known:
+            self._known = slots
+            self._slots.fill_(slots)
+
+
 class PrioritizedSampler(UniformSampler):
     """Proportional prioritised replay (Schaul et al. 2016): P(i) ∝ pᵢ^α, weights (N·P(i))^-β / max."""
 

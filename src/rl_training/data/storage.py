@@ -24,6 +24,34 @@ def in_memory(device: torch.device | str = "cpu") -> Allocate:
     return partial(_zeros, device=torch.device(device))
 
 
+def pinned() -> Allocate:
+    """Tensors in main memory that a GPU can read by itself: `seen_by` shows them to it."""
+    return partial(torch.zeros, pin_memory=True)
+
+
+def seen_by(device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Gives a GPU's view of `pinned` memory. It reads over the bus what the host has written last."""
+
+    def view(tensor: Tensor) -> Tensor:
+        return torch.as_tensor(_CudaArray(tensor), device=device)
+
+    return view
+
+
+class _CudaArray:
+    """Pinned memory under the name by which CUDA libraries know arrays; it keeps the memory alive."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {
+            "shape": tuple(tensor.shape),
+            "typestr": tensor.numpy().dtype.str,
+            "data": (tensor.data_ptr(), False),
+            "strides": None,
+            "version": 3,
+        }
+
+
 def on_disk(folder: Path) -> Allocate:
     """Tensors in main memory's address space whose contents the system keeps in files in `folder`.
 

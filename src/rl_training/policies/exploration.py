@@ -31,21 +31,50 @@ class Exploration(Protocol):
         """Restore what `state_dict` gave."""
 
 
+class Level:
+    """A number that falls on a line and then stays; on a GPU a tensor, which a recorded step can follow."""
+
+    def __init__(self, initial: float, final: float, fraction: float) -> None:
+        self.initial, self.final, self.fraction = initial, final, fraction
+        self.value = initial
+        self._on_device: Tensor | None = None
+
+    def set_progress(self, progress: float) -> None:
+        """The number at this point of the run."""
+        done = min(progress / self.fraction, 1.0) if self.fraction > 0 else 1.0
+        value = self.initial + (self.final - self.initial) * done
+        if value != self.value and self._on_device is not None:
+            self._on_device.fill_(value)
+        self.value = value
+
+    def on(self, device: torch.device) -> Tensor | float:
+        """The number as operations on a device want it."""
+        if device.type == "cpu":
+            return self.value
+        if self._on_device is None:
+            self._on_device = torch.tensor(self.value, device=device)
+        return self._on_device
+
+
 class EpsilonGreedy:
     """A random action with probability ε, decided for each env on its own; ε falls on a line, then stays."""
 
     def __init__(self, initial: float, final: float, fraction: float) -> None:
-        self.initial, self.final, self.fraction = initial, final, fraction
-        self.epsilon = initial
+        self._level = Level(initial, final, fraction)
+
+    @property
+    def epsilon(self) -> float:
+        """The probability now."""
+        return self._level.value
 
     def set_progress(self, progress: float) -> None:
         """ε at this point of the run."""
-        done = min(progress / self.fraction, 1.0) if self.fraction > 0 else 1.0
-        self.epsilon = self.initial + (self.final - self.initial) * done
+        self._level.set_progress(progress)
 
     def explore(self, actions: Tensor, random: Tensor, generator: Generator) -> Tensor:
         """One coin an env."""
-        coins = torch.rand(len(actions), generator=generator, device=actions.device) < self.epsilon
+        device = actions.device
+        coins = torch.rand(len(actions), generator=generator, device=device) < self._level.on(device)
         return torch.where(coins.reshape(-1, *[1] * (actions.dim() - 1)), random, actions)
 
     def reset(self, ended: Tensor) -> None:
@@ -67,18 +96,21 @@ class GaussianNoise:
     """Adds independent normal noise to actions in [-1, 1] and clips; the deviation may fall on a line."""
 
     def __init__(self, initial: float, final: float | None = None, fraction: float = 1.0) -> None:
-        self.initial, self.final, self.fraction = initial, initial if final is None else final, fraction
-        self.sigma = initial
+        self._level = Level(initial, initial if final is None else final, fraction)
+
+    @property
+    def sigma(self) -> float:
+        """The deviation now."""
+        return self._level.value
 
     def set_progress(self, progress: float) -> None:
         """The deviation at this point of the run."""
-        done = min(progress / self.fraction, 1.0) if self.fraction > 0 else 1.0
-        self.sigma = self.initial + (self.final - self.initial) * done
+        self._level.set_progress(progress)
 
     def explore(self, actions: Tensor, random: Tensor, generator: Generator) -> Tensor:
         """Noise for every component."""
         noise = torch.randn(actions.shape, generator=generator, device=actions.device)
-        return (actions + self.sigma * noise).clamp(-1.0, 1.0)
+        return (actions + self._level.on(actions.device) * noise).clamp(-1.0, 1.0)
 
     def reset(self, ended: Tensor) -> None:
         """Nothing is remembered."""
@@ -107,15 +139,17 @@ class OrnsteinUhlenbeckNoise:
 
     def explore(self, actions: Tensor, random: Tensor, generator: Generator) -> Tensor:
         """One step of the process for every env and component."""
-        value = torch.zeros_like(actions) if self._value is None else self._value
+        if self._value is None:
+            self._value = torch.zeros_like(actions)
+        value = self._value
         push = torch.randn(actions.shape, generator=generator, device=actions.device)
-        self._value = value - self.theta * self.dt * value + self.sigma * self.dt**0.5 * push
-        return (actions + self._value).clamp(-1.0, 1.0)
+        value.copy_(value - self.theta * self.dt * value + self.sigma * self.dt**0.5 * push)
+        return (actions + value).clamp(-1.0, 1.0)
 
     def reset(self, ended: Tensor) -> None:
         """Ended episodes start from zero again."""
         if self._value is not None:
-            self._value = self._value * (~ended).reshape(-1, *[1] * (self._value.dim() - 1))
+            self._value *= (~ended).reshape(-1, *[1] * (self._value.dim() - 1))
 
     def metrics(self) -> dict[str, float]:
         """The process's deviation."""
@@ -127,4 +161,5 @@ class OrnsteinUhlenbeckNoise:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self._value = state["value"]
+        value: Tensor | None = state["value"]
+        self._value = None if value is None else value.clone()

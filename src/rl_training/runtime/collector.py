@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Protocol, cast
 
@@ -17,11 +17,12 @@ from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
 from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import to_tensor
+from rl_training.runtime.acting import CapturedActing, Choose
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
 from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.runtime.stepping import ended_mask, make_stepping
-from rl_training.types import Array, Episode, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
+from rl_training.types import Array, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
 
 __all__ = ["Collector", "OffPolicyPolicy", "Policy"]
 
@@ -73,6 +74,9 @@ class Collector:
         """What every env shows now: arrays, or tensors where `stepping` has them."""
         self.started = False
         self._env_seconds = 0.0
+        self.capture: Callable[[str, Callable[[], CapturedActing]], CapturedActing | None] | None = None
+        """Tries to make a graph of steps, if there is to be one."""
+        self._acting: CapturedActing | None = None
 
     def start(self) -> None:
         """Begin the first episode of every env, unless a restored run is already inside one."""
@@ -89,13 +93,21 @@ class Collector:
         begin = perf_counter()
         with torch.inference_mode():
             last_values = self.rollout(buffer)
-            _require_finite_rollout(buffer)
-            self.stepping.report(buffer)
-            if not self.rewards.is_identity:
-                self.rewards.apply(buffer.steps("rewards"), buffer.steps("dones"))
+            self.look_at(buffer)
+            self.transform_rewards(buffer)
         self.profiler.add("inference", perf_counter() - begin - self._env_seconds)
         self.profiler.add("env", self._env_seconds)
         return last_values
+
+    def look_at(self, buffer: RolloutBuffer) -> None:
+        """Refuse a broken rollout, and take note of the episodes that ended in a good one."""
+        _require_finite_rollout(buffer)
+        self.stepping.report(buffer)
+
+    def transform_rewards(self, buffer: RolloutBuffer) -> None:
+        """Turn the env's rewards into the learner's."""
+        if not self.rewards.is_identity:
+            self.rewards.apply(buffer.steps("rewards"), buffer.steps("dones"))
 
     def rollout(self, buffer: RolloutBuffer) -> Tensor:
         """`collect` without a look at what came of it: of envs that are tensors, the host reads nothing."""
@@ -104,10 +116,7 @@ class Collector:
         buffer.reset(self.state)
         stepping.begin(buffer.num_steps)
         for step in range(buffer.num_steps):
-            output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
-            actions = policy.env_actions(output.actions)
-            if not stepping.tensors:
-                actions = self.to_host(actions)  # waits for the policy: no time of the envs
+            output, actions = self._decide(buffer)
             before = perf_counter()
             result = stepping.step(actions)
             env_seconds += perf_counter() - before
@@ -121,6 +130,33 @@ class Collector:
         stepping.value_cuts(buffer)
         self._env_seconds = env_seconds
         return policy.values(to_tensor(self.obs, self.device), self.state)
+
+    def _decide(self, buffer: RolloutBuffer) -> tuple[PolicyOutput, Tensor]:
+        """What the policy says to the current observations, which the buffer keeps; and the env's actions."""
+        policy = self.policy
+
+        def choose(obs: TensorObs) -> tuple[Tensor, ...]:
+            output = policy.act(obs, generator=self.generator)
+            assert output.logprobs is not None
+            assert output.values is not None
+            return output.actions, output.logprobs, output.values, policy.env_actions(output.actions)
+
+        acting = self._captured(choose, told=(False, False, False, True))
+        if acting is not None:
+            chosen, logprobs, values, actions = acting(self.obs)
+            buffer.observe(acting.seen)
+            return PolicyOutput(chosen, logprobs, values), actions
+        output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
+        actions = policy.env_actions(output.actions)
+        # On the host actions are waited for here, which is no time of the envs.
+        return output, actions if self.stepping.tensors else self.to_host(actions)
+
+    def _captured(self, choose: Choose, *, told: Sequence[bool]) -> CapturedActing | None:
+        """Steps as a graph, if there is to be one."""
+        if self.capture is not None:
+            attempt, self.capture = self.capture, None
+            self._acting = attempt("steps", lambda: CapturedActing(choose, self.obs, self.device, told=told))
+        return self._acting
 
     def collect_transitions(
         self,
@@ -138,17 +174,7 @@ class Collector:
         begin = perf_counter()
         with torch.inference_mode():
             for _ in range(steps):
-                obs = self.to_device(self.obs)
-                if random:
-                    actions, state = policy.random_actions(obs, generator), self.state
-                else:
-                    output = policy.act(obs, self.state, generator=self.generator)
-                    actions, state = output.actions, output.state
-                    if exploration is not None:
-                        actions = exploration.explore(
-                            actions, policy.random_actions(obs, generator), generator
-                        )
-                env_actions = self.to_host(policy.env_actions(actions)).numpy()
+                actions, env_actions = self._act(policy, exploration, generator, random=random)
                 if env_actions.dtype.kind == "f":
                     _require_finite("action", env_actions[None], broken="policy")
                 before = perf_counter()
@@ -158,9 +184,9 @@ class Collector:
                 if not self.rewards.is_identity:
                     self.rewards.apply(result.rewards[None], (result.terminated | result.truncated)[None])
                 sampler.written(buffer.add(actions, result))
-                self.obs, self.state = result.obs, state
+                self.obs = result.obs
                 if len(result.ended):
-                    self._end_episodes(result.ended, result.episodes)
+                    self.statistics.add(result.episodes)
                     if exploration is not None:
                         exploration.reset(ended_mask(result.ended, envs.num_envs, self.device))
             if self.policy.normalizer is not None:
@@ -181,11 +207,31 @@ class Collector:
         if self.policy.normalizer is not None:
             self.policy.normalizer.update(buffer.obs)
 
-    def _end_episodes(self, ended: Array, episodes: tuple[Episode, ...]) -> None:
-        self.statistics.add(episodes)
-        if self.state is not None:
-            mask = ended_mask(ended, self.envs.num_envs, self.device)
-            self.state = self.policy.reset_state(self.state, mask)
+    def _act(
+        self,
+        policy: OffPolicyPolicy,
+        exploration: Exploration | None,
+        generator: torch.Generator,
+        *,
+        random: bool,
+    ) -> tuple[Tensor, Array]:
+        """The policy's actions, and what the envs are to be told."""
+        if random:
+            actions = policy.random_actions(self.to_device(self.obs), generator)
+            return actions, self.to_host(policy.env_actions(actions)).numpy()
+
+        def choose(obs: TensorObs) -> tuple[Tensor, Tensor]:
+            actions = policy.act(obs, generator=self.generator).actions
+            if exploration is not None:
+                actions = exploration.explore(actions, policy.random_actions(obs, generator), generator)
+            return actions, policy.env_actions(actions)
+
+        acting = self._captured(choose, told=(True, True))
+        if acting is not None:
+            actions, env_actions = acting(self.obs)
+            return actions, env_actions.numpy()
+        actions, env_actions = choose(self.to_device(self.obs))
+        return actions, self.to_host(env_actions).numpy()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that belongs to the stream of experience, apart from the envs themselves."""

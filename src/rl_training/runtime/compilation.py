@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from rl_training.types import Batch, UpdateResult
 
 Mode = Literal["eager", "compiled", "captured", "compiled and captured"]
 Update = Callable[[Batch], UpdateResult]
+T = TypeVar("T")
 
 SECONDS_TO_COMPILE = {"cpu": (15.0, 15.0), "cuda": (0.0, 40.0)}
 """What compiling takes, about: at all, and for each kind of update. Less where torch finds it on disk."""
@@ -149,6 +150,30 @@ class Updates:
             self.seconds += perf_counter() - begin
         return update(batch)
 
+    def within_graphs(self) -> Updates | None:
+        """Updates to be captured as part of something larger; None where nothing is captured."""
+        if not self.plan.mode.endswith("captured"):
+            return None
+        mode: Mode = "compiled" if self.plan.mode.startswith("compiled") else "eager"
+        return Updates(self.algorithm, Plan(mode, self.plan.reason))
+
+    def record_round(self, *, plain: recorded.Round, quick: recorded.Round) -> recorded.RecordedRound | None:
+        """A longer computation as one graph, or None if it cannot be, and why is said."""
+        return self.attempt(
+            "more than an update at a time", lambda: recorded.RecordedRound(self.algorithm, plain, quick)
+        )
+
+    def attempt(self, what: str, make: Callable[[], T]) -> T | None:
+        """Capture something, or say why it cannot be."""
+        begin = perf_counter()
+        try:
+            return make()
+        except Exception as error:  # whatever stands in the way, it can be computed without a graph
+            self._report(f"{what} cannot be captured: {_words(error)}")
+            return None
+        finally:
+            self.seconds += perf_counter() - begin
+
     def forget(self) -> None:
         """Record anew: the algorithm's tensors may be others."""
         self._ready.clear()
@@ -190,13 +215,17 @@ class Updates:
                     self.algorithm, batch, backend=backend, capture=captures, pool=self._pool
                 )
             except Exception as error:  # whatever stands in the way, the plain update does not mind
-                problem = " ".join(str(error).split())[:300]
-                if not isinstance(error, Uncapturable):
-                    problem = f"{type(error).__name__}: {problem}"
-                self._report(f"{'captured' if backend is None else 'compiled'} they cannot be: {problem}")
+                how = "captured" if backend is None else "compiled"
+                self._report(f"{how} they cannot be: {_words(error)}")
         return self.algorithm.update
 
     def _report(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
             warnings.warn(f"updates are not all {self.plan.mode}: {problem}", stacklevel=3)
+
+
+def _words(error: Exception) -> str:
+    """An error in one line."""
+    problem = " ".join(str(error).split())[:300]
+    return problem if isinstance(error, Uncapturable) else f"{type(error).__name__}: {problem}"

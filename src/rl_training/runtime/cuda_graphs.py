@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,25 +31,34 @@ class Captured:
         generators: Sequence[Generator] = (),
         undo: Callable[[], None] = lambda: None,
         pool: Any = None,
+        warm_ups: int = WARM_UPS,
     ) -> None:
         self.inputs = [tensor.detach().clone() for tensor in inputs]
-        self._warm_up(run, undo)
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._warm_up(run, undo, stream, warm_ups)
         self.graph = torch.cuda.CUDAGraph()
+        before = [generator.get_state() for generator in generators]
         for generator in generators:
             self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph, pool=pool):
-            self.results = list(run(*self.inputs))
+        gc.collect()  # parts of old backward passes that are still alive would belong to another stream
+        try:
+            with torch.cuda.graph(self.graph, pool=pool, stream=stream):
+                self.results = list(run(*self.inputs))
+        except BaseException:
+            for generator, state in zip(generators, before, strict=True):
+                _release(generator, state)
+            raise
         undo()
 
-    def _warm_up(self, run: Run, undo: Callable[[], None]) -> None:
-        """On a stream of its own, as recordings are made on one."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
+    def _warm_up(self, run: Run, undo: Callable[[], None], stream: torch.cuda.Stream, times: int) -> None:
+        """On the stream that is recorded on afterwards."""
+        gc.collect()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(times):
                 run(*self.inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        undo()
+                undo()  # each time: counters decide what the next run would do
+        torch.cuda.current_stream().wait_stream(stream)
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """The results for these inputs; nothing is waited for."""
@@ -56,3 +66,10 @@ class Captured:
             torch._foreach_copy_(self.inputs, list(inputs), non_blocking=True)
         self.graph.replay()
         return [result.clone() for result in self.results]
+
+
+def _release(generator: Generator, state: Tensor) -> None:
+    """Free a generator from a recording that has failed; otherwise it would wait for its end for ever."""
+    fresh = Generator(generator.device)
+    fresh.set_state(state)
+    generator.graphsafe_set_state(fresh.graphsafe_get_state())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -17,14 +17,15 @@ from rl_training.data.frame_stacks import Stack, frame_stacks
 from rl_training.data.her import HindsightSampler
 from rl_training.data.layout import RolloutLayout, rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
-from rl_training.data.samplers import PrioritizedSampler, UniformSampler
-from rl_training.data.storage import in_memory, on_disk
+from rl_training.data.samplers import CapturableSampler, PrioritizedSampler, UniformSampler
+from rl_training.data.storage import in_memory, on_disk, pinned, seen_by
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
-from rl_training.runtime.compilation import Workload
+from rl_training.runtime.compilation import Updates, Workload
 from rl_training.runtime.memory import readable, require_disk, require_memory
+from rl_training.runtime.recorded import RecordedRound
 from rl_training.runtime.trainer import LoopSettings, Trainer
-from rl_training.types import Array, GoalTask, Spec, TransitionBatch, UpdateResult
+from rl_training.types import Array, Batch, GoalTask, Spec, TransitionBatch, UpdateResult
 
 
 def replay_layout(
@@ -67,6 +68,9 @@ class OffPolicyTrainer(Trainer):
         self.replay = self.streams.get("replay")
         self.exploring = self.streams.get("exploration")
         self.credit = 0
+        self._inner: Updates | None = None
+        """Updates that may be part of a larger graph, if there is to be one."""
+        self._rounds: dict[Hashable, RecordedRound | None] = {}
 
     def _make_buffer(self) -> ReplayBuffer:
         """The replay buffer, where it is wanted."""
@@ -77,7 +81,10 @@ class OffPolicyTrainer(Trainer):
         else:
             device = _storage_device(hp, self.device)
             allocate, where = in_memory(device), "in memory" if device.type == "cpu" else f"on {device}"
-        buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, stacks=stacks, allocate=allocate)
+        how: dict[str, Any] = {"allocate": allocate}
+        if self._in_graphs() and hp.buffer_storage == "memory":
+            how = {"allocate": pinned(), "view": seen_by(self.device)}
+        buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, stacks=stacks, **how)
         size = hp.buffer_size * buffer.bytes_per_transition
         self.resources = {
             "replay_buffer": {
@@ -108,7 +115,14 @@ class OffPolicyTrainer(Trainer):
                 strategy=hp.her,
                 goals=hp.her_goals,
             )
-        return UniformSampler(buffer, gamma=hp.gamma, n_step=hp.n_step)
+        kind = CapturableSampler if self._in_graphs() else UniformSampler
+        return kind(buffer, gamma=hp.gamma, n_step=hp.n_step)
+
+    def _in_graphs(self) -> bool:
+        """Whether batches are to be drawn on the GPU, as a part of updates that are captured."""
+        hp = self.hyperparams
+        plain = hp.her == "none" and not hp.prioritized and hp.buffer_storage != "disk"
+        return plain and self.device.type == "cuda" and self.settings.compile != "off"
 
     def _goal_task(self) -> GoalTask:
         """The env's judgement, with the rewards that the learner would have got for it."""
@@ -159,9 +173,38 @@ class OffPolicyTrainer(Trainer):
         """A batch from where it is stored to where the networks are."""
         return _batch_to(batch, self.device)
 
+    def prepare(self) -> None:
+        """Where batches are drawn on the GPU, steps and updates can be captured as graphs."""
+        self._inner = self.updates.within_graphs() if self._in_graphs() else None
+        if self._inner is not None:
+            self.collector.capture = self.updates.attempt
+
     def _update(self) -> UpdateResult:
+        """One update from a batch of its own: as it is, or all of it as a graph."""
+        if self._inner is None:
+            return self._drawn_update(self.updates)
+        kind = self.algorithm.kind(self.algorithm.num_updates + 1)
+        if kind not in self._rounds:  # the first of its kind shows what has to be allocated or compiled
+            self._rounds[kind] = None
+            return self._drawn_update(self._inner)
+        if self._rounds[kind] is None:
+            self._rounds[kind] = self._record(self._inner)
+        recorded = self._rounds[kind]
+        return self._drawn_update(self.updates) if recorded is None else recorded()[0]
+
+    def _record(self, inner: Updates) -> RecordedRound | None:
+        """Capture drawing and learning; None, and never again, if that cannot be done."""
+        recorded = self.updates.record_round(
+            plain=lambda: [self._drawn_update(self.algorithm.update)],
+            quick=lambda: [self._drawn_update(inner)],
+        )
+        if recorded is None:
+            self._inner = None
+        return recorded
+
+    def _drawn_update(self, update: Callable[[Batch], UpdateResult]) -> UpdateResult:
         batch = self.batch()
-        result = self.updates(batch)
+        result = update(batch)
         if result.priorities is not None:
             self.sampler.update_priorities(batch.index, result.priorities.to(self.buffer.device))
         return result

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from rl_training.algorithms.base import OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.data.layout import rollout_layout
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
-from rl_training.runtime.compilation import Workload
+from rl_training.runtime.compilation import Updates, Workload
 from rl_training.runtime.intrinsic import IntrinsicReward
+from rl_training.runtime.recorded import RecordedRound
 from rl_training.runtime.trainer import Trainer
-from rl_training.types import RolloutBatch, UpdateResult
+from rl_training.types import Batch, RolloutBatch, UpdateResult
 
 
 class OnPolicyTrainer(Trainer):
@@ -48,15 +52,40 @@ class OnPolicyTrainer(Trainer):
                 seed=self.settings.seed,
                 gamma=self.hyperparams.gamma,
             )
+        self._inner: Updates | None = None
+        """Updates that may be part of a larger graph: until there is one, if there is to be one."""
+        self._whole: RecordedRound | None = None
+        """An iteration as one graph."""
+
+    def prepare(self) -> None:
+        """With envs on the GPU whole iterations can be captured, from the second on; else single steps."""
+        collector, inner = self.collector, self.updates.within_graphs()
+        if inner is None or collector.state is not None:
+            return
+        if not collector.stepping.tensors:
+            collector.capture = self.updates.attempt
+        elif self.intrinsic is None:
+            self._inner = inner
 
     def iterate(self) -> None:
         """One rollout and the epochs over it."""
-        hp, buffer = self.hyperparams, self.buffer
-        last_values = self.collector.collect(buffer)
-        self.global_step += hp.num_steps * self.envs.num_envs
-        self._each("on_collect")
-
+        if self._inner is not None and self.buffer.full:
+            self._record_whole(self._inner)
+        if self._whole is not None:
+            self._iterate_whole(self._whole)
+            return
+        last_values = self.collector.collect(self.buffer)
+        self._collected()
         begin = perf_counter()
+        results = self._learn(last_values, self.updates if self._inner is None else self._inner)
+        self.note(results)
+        self.check_finite()
+        self.collector.learn_statistics(self.buffer)
+        self.profiler.add("learn", perf_counter() - begin)
+
+    def _learn(self, last_values: Tensor, update: Callable[[Batch], UpdateResult]) -> list[UpdateResult]:
+        """Advantages, and some epochs of minibatches."""
+        hp, buffer = self.hyperparams, self.buffer
         results: list[UpdateResult] = []
         if self.intrinsic is not None:
             results += self.intrinsic.add_to(buffer, self.collector)
@@ -64,13 +93,41 @@ class OnPolicyTrainer(Trainer):
         first = self.algorithm.before_epochs(buffer.whole())
         results += [] if first is None else [first]
         for _ in range(hp.update_epochs):
-            minibatches = self.minibatches(hp.num_minibatches, self.shuffling)
-            results.extend(map(self.updates, minibatches))
+            results.extend(map(update, self.minibatches(hp.num_minibatches, self.shuffling)))
             if not self.algorithm.after_epoch(results[-1]):
                 break
+        return results
+
+    def _collected(self) -> None:
+        self.global_step += self.hyperparams.num_steps * self.envs.num_envs
+        self._each("on_collect")
+
+    def _record_whole(self, inner: Updates) -> None:
+        """Capture what an iteration does, now that everything it needs has been allocated by one."""
+        self._inner = None
+        self._whole = self.updates.record_round(
+            plain=lambda: self._round(self.algorithm.update), quick=lambda: self._round(inner)
+        )
+
+    def _round(self, update: Callable[[Batch], UpdateResult]) -> list[UpdateResult]:
+        """A whole iteration without a look at any value; the envs know where the last one has left them."""
+        collector = self.collector
+        with torch.inference_mode():
+            collector.obs = collector.stepping.observations()
+            last_values = collector.rollout(self.buffer)
+            collector.transform_rewards(self.buffer)
+        results = self._learn(last_values, update)
+        collector.learn_statistics(self.buffer)
+        return results
+
+    def _iterate_whole(self, whole: RecordedRound) -> None:
+        """One iteration as one graph; what the host wants to know, it reads when all is done."""
+        begin = perf_counter()
+        results = whole()
+        self.collector.look_at(self.buffer)
+        self._collected()
         self.note(results)
         self.check_finite()
-        self.collector.learn_statistics(buffer)
         self.profiler.add("learn", perf_counter() - begin)
 
     def batch(self) -> RolloutBatch:

@@ -27,6 +27,10 @@ from rl_training.types import Batch, UpdateResult
 Backend = Callable[[GraphModule, Sequence[Tensor]], Run]
 """Makes something quick of a graph; the inputs are examples."""
 
+Round = Callable[[], list[UpdateResult]]
+
+_INDUCTOR = {"loop_ordering_after_fusion": False}
+"""Torch 2.11 trips over SAC's update on a GPU when it looks for other orders of loops."""
 TOLERANCE = 0.1
 """How far a recorded update may be from the plain one, relative to what the plain one changes: rounding moves
 weights whose gradient is next to nothing by a whole step of Adam. Another computation is off by far more."""
@@ -39,7 +43,7 @@ def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
     with torch.no_grad():
         # Unlike `compile` this finds what an earlier process has compiled.
         compiled: Run = torch._inductor.standalone_compile(
-            graph, list(inputs), dynamic_shapes="from_example_inputs"
+            graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": _INDUCTOR}
         )
     return compiled
 
@@ -122,6 +126,67 @@ class RecordedUpdate:
 
     def _written(self) -> list[Tensor]:
         return [tensor.detach().clone() for tensor, _ in self.recording.written]
+
+
+def captured(run: Run, *, plain: Run | None = None, undo: Callable[[], None] = lambda: None) -> Captured:
+    """`run` as a CUDA graph that reads and writes tensors where they are, recorded without leaving a trace.
+
+    `plain` does the same with torch's own operations. It is run once to learn what is changed; that is taken
+    back, and `undo` takes back what is no tensor.
+    """
+    recording = Recording()
+
+    def undo_all() -> None:
+        recording.undo()
+        undo()
+
+    try:
+        with recording:
+            (plain or run)()
+        undo_all()
+        generators = [generator for generator, _ in recording.generators]
+        graph = Captured(run, (), generators=generators, undo=undo_all, warm_ups=1)
+    finally:
+        undo_all()
+    return graph
+
+
+class RecordedRound:
+    """A longer computation on the GPU, updates of `algorithm` among it, as one CUDA graph.
+
+    `plain` and `quick` do the same and answer with the results of their updates; `quick` is captured.
+    """
+
+    def __init__(self, algorithm: Algorithm, plain: Round, quick: Round) -> None:
+        for optimizer in algorithm.optimizers.values():
+            if isinstance(optimizer, GuardedOptimizer):
+                optimizer.prepare()
+        self.algorithm, number = algorithm, algorithm.num_updates
+        self.names: list[list[str]] = []
+        self.steps = 0
+
+        def look() -> list[Tensor]:
+            self.names = [list(result.metrics) for result in plain()]
+            self.steps = algorithm.num_updates - number
+            return []
+
+        def undo() -> None:
+            algorithm.num_updates = number
+
+        self.graph = captured(lambda: [_row(quick())], plain=look, undo=undo)
+
+    def __call__(self) -> list[UpdateResult]:
+        """The same once more."""
+        number = self.algorithm.num_updates
+        (numbers,) = self.graph()
+        self.algorithm.num_updates = number + self.steps
+        values = iter(numbers.unbind())
+        return [UpdateResult({name: next(values) for name in names}) for names in self.names]
+
+
+def _row(results: Sequence[UpdateResult]) -> Tensor:
+    """All numbers of some results, one after the other."""
+    return torch.stack([value.detach().float().reshape(()) for r in results for value in r.metrics.values()])
 
 
 def _turned(tensor: Tensor) -> Tensor:

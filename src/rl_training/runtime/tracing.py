@@ -98,7 +98,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether a tensor from outside was used."""
         return tensor in self._outside
 
-    @torch.no_grad()
+    @torch.inference_mode()  # some of them may have been made in it
     def undo(self) -> None:
         """Bring tensors and generators back to where they were."""
         for tensor, before in self.written:

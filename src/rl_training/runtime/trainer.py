@@ -123,6 +123,9 @@ class Trainer(ABC):
     def build(self) -> None:
         """Create what the family needs beyond the shared parts."""
 
+    def prepare(self) -> None:  # noqa: B027 - most families have nothing to
+        """Get ready for updates that are computed as planned."""
+
     @abstractmethod
     def iterate(self) -> None:
         """Collect some experience and learn from it."""
@@ -154,6 +157,7 @@ class Trainer(ABC):
         self._started = perf_counter()
         self.profiler.start(self.global_step)
         self.collector.start()
+        self.prepare()
         self._each("on_train_start")
         while not self.finished and self.stop_reason is None:
             self.advance()

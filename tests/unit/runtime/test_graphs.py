@@ -1,0 +1,224 @@
+"""What is captured on a GPU, rehearsed without one: a "graph" that runs the same code again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import rl_training
+from rl_training.data.layout import RolloutLayout
+from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.samplers import CapturableSampler
+from rl_training.data.storage import in_memory
+from rl_training.experiment.checkpoint import read_checkpoint
+from rl_training.policies.exploration import OrnsteinUhlenbeckNoise
+from rl_training.runtime import off_policy, recorded, trainer
+from rl_training.runtime.compilation import Plan
+from rl_training.runtime.off_policy import OffPolicyTrainer
+from rl_training.runtime.recorded import captured
+from rl_training.runtime.tracing import Uncapturable
+from rl_training.types import StepResult
+
+
+class Rehearsal:
+    """Treats a computation as a recording would: warm-ups that are taken back, then one call a replay."""
+
+    made = 0
+
+    def __init__(
+        self,
+        run: Callable[..., Sequence[Tensor]],
+        inputs: Sequence[Tensor],
+        *,
+        generators: Sequence[torch.Generator] = (),
+        undo: Callable[[], None] = lambda: None,
+        pool: Any = None,
+        warm_ups: int = 3,
+    ) -> None:
+        self.run, self.generators = run, list(generators)
+        for _ in range(warm_ups + 1):
+            run(*inputs)
+            undo()
+        type(self).made += 1
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        return [result.clone() for result in self.run(*inputs)]
+
+
+@pytest.fixture
+def rehearsed(monkeypatch: pytest.MonkeyPatch) -> type[Rehearsal]:
+    """A machine that seems to have a GPU."""
+
+    class Counted(Rehearsal):
+        made = 0
+
+    monkeypatch.setattr(recorded, "Captured", Counted)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("captured", "rehearsal"))
+    monkeypatch.setattr(OffPolicyTrainer, "_in_graphs", lambda self: True)
+    monkeypatch.setattr(off_policy, "pinned", in_memory)
+    monkeypatch.setattr(off_policy, "seen_by", lambda device: lambda tensor: tensor)
+    return Counted
+
+
+def test_recording_leaves_no_trace_and_replays_go_on() -> None:
+    weights, generator = torch.zeros(3), torch.Generator().manual_seed(1)
+    count = [0]
+
+    def run() -> list[Tensor]:
+        count[0] += 1
+        for place in (weights[1:2], weights[2:]):
+            place.add_(torch.rand(1, generator=generator))  # through a view
+        return [weights.sum()]
+
+    def undo() -> None:
+        count[0] = 0
+
+    before = generator.get_state()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recorded, "Captured", Rehearsal)
+        graph: Any = captured(run, undo=undo)
+    assert len(graph.generators) == 1
+    assert count == [0]
+    assert torch.equal(weights, torch.zeros(3))
+    assert torch.equal(generator.get_state(), before)
+    generator.set_state(before)
+    drawn = torch.cat([torch.rand(1, generator=generator) for _ in range(2)])
+    generator.set_state(before)
+    assert torch.equal(graph()[0], drawn.sum())
+    assert torch.equal(weights[1:], drawn)
+
+
+def test_whoever_reads_a_value_is_not_captured() -> None:
+    weights = torch.ones(2)
+    with pytest.raises(Uncapturable, match="value"):
+        captured(lambda: [weights * float(weights.mul_(2).sum())])
+    assert torch.equal(weights, torch.ones(2))
+
+
+def run_ppo(folder: Path, **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    hyperparams = {"num_steps": 16, "num_minibatches": 2, "update_epochs": 2, **more.pop("hyperparams", {})}
+    agent = rl_training.train(
+        algo="ppo", env_id="CartPole-v1", num_envs=8, total_timesteps=16 * 8 * 5, output_dir=str(folder),
+        env={"backend": "batched", "normalize_obs": True},
+        hyperparams=hyperparams, evaluation={"every_steps": 0},
+        logging={"every_steps": 128, "tensorboard": False}, **more,
+    )  # fmt: skip
+    return results_of(agent.run_dir)
+
+
+def results_of(run_dir: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    state = read_checkpoint(run_dir / metadata["latest_checkpoint"]).state
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    clock = ("time/", "elapsed", "steps_per_second")
+    return state, [{k: v for k, v in line.items() if not k.startswith(clock)} for line in lines], metadata
+
+
+def assert_same(first: Any, second: Any) -> None:
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            if key != "clock":
+                assert_same(first[key], second[key])
+    elif isinstance(first, list | tuple):
+        for a, b in zip(first, second, strict=True):
+            assert_same(a, b)
+    elif isinstance(first, Tensor | np.ndarray):
+        np.testing.assert_array_equal(np.asarray(first), np.asarray(second))
+    else:
+        assert first == second
+
+
+def test_a_whole_iteration_is_the_same_as_its_parts(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    plain = run_ppo(tmp_path / "plain", compile="off")
+    counted = request.getfixturevalue("rehearsed")
+    state, lines, metadata = run_ppo(tmp_path / "whole")
+    assert counted.made == 1
+    assert metadata["compilation"]["problems"] == []
+    assert_same(state, plain[0])
+    assert_same(lines, plain[1])
+
+
+def test_iterations_that_look_at_a_value_stay_in_parts(tmp_path: Path, rehearsed: type[Rehearsal]) -> None:
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        _, lines, metadata = run_ppo(tmp_path, hyperparams={"target_kl": 0.5})
+    assert len(lines) == 5
+    assert "looks at a value" in metadata["compilation"]["problems"][0]
+
+
+@pytest.mark.parametrize(("algo", "kinds"), [("sac", 1), ("td3", 2)])
+@pytest.mark.filterwarnings("ignore:updates are not all")  # steps need a real GPU
+def test_drawing_and_learning_as_one(
+    algo: str, kinds: int, tmp_path: Path, rehearsed: type[Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(name: str) -> tuple[Any, ...]:
+        agent = rl_training.train(
+            algo=algo, env_id="Pendulum-v1", total_timesteps=80, output_dir=str(tmp_path / name),
+            network={"hidden": [8]}, hyperparams={"learning_starts": 20, "batch_size": 8, "buffer_size": 60},
+            evaluation={"every_steps": 0}, logging={"every_steps": 10, "tensorboard": False},
+        )  # fmt: skip
+        return results_of(agent.run_dir)
+
+    state, lines, _ = run("rounds")
+    assert rehearsed.made == kinds
+    monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("eager", "twin"))
+    twin = run("eager")
+    assert_same(state, twin[0])
+    assert_same(lines, twin[1])
+
+
+def filled_buffer(steps: int, ends_every: int) -> ReplayBuffer:
+    layout = RolloutLayout(obs_shape=(1,), obs_dtype=torch.float32, action_shape=(), action_dtype=torch.int64)
+    buffer = ReplayBuffer(16, 2, layout)
+    buffer.begin(np.zeros((2, 1), np.float32))
+    for step in range(1, steps + 1):
+        over = np.full(2, step % ends_every == 0)
+        obs = np.full((2, 1), step, np.float32)
+        ended = np.flatnonzero(over)
+        final = obs[ended] if len(ended) else None
+        no = np.zeros(2, bool)
+        buffer.add(torch.zeros(2, dtype=torch.int64), StepResult(obs, np.ones(2), over, no, ended, final))
+    return buffer
+
+
+def test_capturable_draws_are_uniform_over_what_starts_something() -> None:
+    buffer = filled_buffer(steps=23, ends_every=3)
+    sampler = CapturableSampler(buffer, gamma=0.9)
+    sampler.load_state_dict({})
+    batch = sampler.sample(40_000, torch.Generator().manual_seed(0))
+    starts = np.flatnonzero(buffer.starts.flatten().numpy())
+    found, counts = np.unique(batch.index[0][batch.weights > 0].numpy(), return_counts=True)
+    np.testing.assert_array_equal(found, starts)
+    expected = counts.sum() / len(starts)
+    assert (abs(counts - expected) < 5 * expected**0.5).all()
+    assert batch.weights.mean() > 0.999
+
+
+def test_draws_that_find_nothing_weigh_nothing() -> None:
+    buffer = filled_buffer(steps=4, ends_every=99)
+    buffer.starts.zero_()
+    sampler = CapturableSampler(buffer, gamma=0.9)
+    sampler.load_state_dict({})
+    batch = sampler.sample(7, torch.Generator().manual_seed(0))
+    assert batch.weights.tolist() == [0.0] * 7
+
+
+def test_noise_that_drifts_stays_in_its_own_memory() -> None:
+    noise, actions = OrnsteinUhlenbeckNoise(0.2), torch.zeros(2, 1)
+    generator = torch.Generator().manual_seed(0)
+    noise.explore(actions, actions, generator)
+    where = noise.state_dict()["value"]
+    again = noise.explore(actions, actions, generator)
+    assert noise.state_dict()["value"] is where
+    assert torch.equal(again, where)
+    noise.reset(torch.tensor([True, False]))
+    assert where[0] == 0.0
+    assert where[1] != 0.0
