@@ -86,7 +86,7 @@ def test_the_other_experiments_work(tmp_path: Path) -> None:
     assert [result["job"]["algo"] for result in results] == ["dqn", "sac", "td3"]
     (result,) = quick(tmp_path, "replay.py")["results"]
     assert set(result["steps_per_second"]) == {"axiomrl", "axiomrl, prioritised"}
-    assert result["bytes_per_transition"]["axiomrl"] == 38
+    assert result["bytes_per_transition"]["axiomrl"] == 16 + 8 + 4 + 3 + 4 + 4  # as it is stored
     runs = quick(tmp_path, "time_to_threshold.py")["runs"]["axiomrl"]
     assert [run["solved"] for run in runs] == [False]
     seconds = {row["what"]: row["seconds"]["axiomrl"] for row in quick(tmp_path, "startup.py")["results"]}

@@ -445,9 +445,12 @@ def test_performance_page_is_up_to_date_and_hides_nothing() -> None:
     git = {"commit": "abcdefgh", "is_dirty": True}
     results = dict.fromkeys((part.name for part in generator.PARTS), None)
     text = generator.generated({**results, "ppo-envs": {"results": [result], "git": git, **made}})
-    assert "| PPO, 64 envs, times Stable-Baselines3 | 3 | 2.00 | **short** |" in text  # the fastest of ours
+    assert "| PPO, 64 envs, times Stable-Baselines3 | 3 | 1.50 | **short** |" in text
+    assert "| PPO, 64 envs (axiomrl, native), times Stable-Baselines3 | 3 | 2.00 | **short** |" in text
+    assert "| PPO collection, 64 envs, of envs alone | 0.7 | 0.67 | **short** |" in text
+    assert "| PPO, 8 envs, times Stable-Baselines3 | 1.8 |  | not measured |" in text
     assert "| PPO collection, 64 envs, of Gymnasium's vector alone | 0.7 | 0.75 | reached |" in text
-    assert "| 64 | 30 | 40 | 20 | 90 | 80 | 2.00 |" in text
+    assert "| 64 | 30 | 40 | 20 | 90 | 80 | 1.50 |" in text
     assert "`abcdefg` with uncommitted changes: torch 2; X, 2 cores." in text
     assert 'Not measured yet: `make bench PARTS="replay"`.' in text
 
