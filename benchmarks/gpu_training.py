@@ -35,9 +35,9 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "ppo-pong": {
         "preset": "ppo/pong",
-        "num_envs": 128,
+        "num_envs": 256,
         "env": {"atari": {"threads": 16}},
-        "hyperparams": {"num_minibatches": 8},
+        "hyperparams": {"num_minibatches": 8, "num_steps": 64},
         "total_timesteps": 400_000,
     },
     **{
@@ -49,6 +49,14 @@ CASES: dict[str, dict[str, Any]] = {
             "compile": "on",
         }
         for num_envs in (1024, 4096, 16384, 65536)
+    },
+    "ppo-cartpole-65536-tf32": {
+        **ON_DEVICE,
+        "num_envs": 65536,
+        "hyperparams": LARGE,
+        "total_timesteps": 128 * 65536 * 40,
+        "compile": "on",
+        "precision": "tf32",
     },
     "solve": {
         **ON_DEVICE,
@@ -67,11 +75,14 @@ class Clock(rl_training.Callback):
 
     def __init__(self, half: int, solved_at: float | None) -> None:
         self.half, self.solved_at = half, solved_at
-        self.begin = time.perf_counter()
+        self.begin = 0.0
         self.marks: list[tuple[float, int]] = []
         self.solved: float | None = None
         self.evaluation: float | None = None
         self.looking = 0.0
+
+    def on_train_start(self, trainer: Any) -> None:
+        self.begin = time.perf_counter()
 
     def on_update(self, trainer: Any) -> None:
         if trainer.global_step >= self.half and not self.marks:

@@ -160,7 +160,12 @@ def execute(
     chosen = _all_callbacks(callbacks, config, progress)
     with ExitStack() as stack:
         stack.enter_context(
-            torch_settings(device, threads=config.threads, deterministic=config.deterministic)
+            torch_settings(
+                device,
+                threads=config.threads,
+                deterministic=config.deterministic,
+                precision=config.precision,
+            )
         )
         envs = stack.enter_context(training_envs(session))
         settings = loop_settings(config, scratch=output_folder(config.output_dir))

@@ -46,7 +46,7 @@ class Context:
     device: torch.device
     seed: int = 0
     normalize_obs: bool = False
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
 
 
 class Scheduled:

@@ -123,8 +123,9 @@ class TrainConfig:
     """Where the run directory is created."""
     device: DeviceName = "auto"
     """auto, cpu, cuda or cuda:N."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Precision in which image encoders compute; heads, losses and optimisers always use fp32."""
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    """tf32: faster matrix products on a GPU, of numbers rounded to 10 bits; bf16: image encoders in bfloat16,
+    the rest in fp32."""
     threads: NonNegativeInt = 1
     """CPU threads for torch; one is fastest for small networks, 0 (one a core) for image encoders."""
     compile: CompileSetting = "auto"

@@ -83,8 +83,12 @@ class Bench:
 
     def settings(self) -> Any:
         """The threads and kernels that the configuration asks for, while in this block."""
+        config = self.config
         return torch_settings(
-            self.device, threads=self.config.threads, deterministic=self.config.deterministic
+            self.device,
+            threads=config.threads,
+            deterministic=config.deterministic,
+            precision=config.precision,
         )
 
     def warm_up(self) -> float:

@@ -58,8 +58,10 @@ def freed_memory_kept(up_to: int = 2**30) -> Iterator[None]:
 
 
 @contextmanager
-def torch_settings(device: torch.device, *, threads: int, deterministic: bool | str) -> Iterator[None]:
-    """Use this many threads and, if asked for, deterministic kernels only; put everything back afterwards.
+def torch_settings(
+    device: torch.device, *, threads: int, deterministic: bool | str, precision: str = "fp32"
+) -> Iterator[None]:
+    """Compute with these threads, products and (if asked for) deterministic kernels only; then put all back.
 
     Meanwhile freed memory stays with the process.
     """
@@ -69,11 +71,14 @@ def torch_settings(device: torch.device, *, threads: int, deterministic: bool | 
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
         filling.fill_uninitialized_memory,
+        torch.get_float32_matmul_precision(),
     )
     if exact and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(exact)
+    if precision == "tf32" and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
     if deterministic == "auto":  # kernels write all of their results: no need to write NaN there first
         filling.fill_uninitialized_memory = False
     try:
@@ -83,3 +88,4 @@ def torch_settings(device: torch.device, *, threads: int, deterministic: bool | 
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1])
         filling.fill_uninitialized_memory = before[2]
+        torch.set_float32_matmul_precision(before[3])

@@ -48,6 +48,13 @@ def test_torch_settings_hold_inside_and_are_put_back(setting: Any, exact: bool) 
     assert settings() == before
 
 
+@pytest.mark.parametrize(("device", "products"), [("cuda", "high"), ("cpu", "highest")])
+def test_tf32_is_for_matrix_products_on_a_gpu(device: str, products: str) -> None:
+    with torch_settings(torch.device(device), threads=1, deterministic="auto", precision="tf32"):
+        assert torch.get_float32_matmul_precision() == products
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
 def test_memory_that_was_freed_is_used_again_without_asking_the_system() -> None:
     def pages_asked_for() -> int:
