@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import gymnasium
+import torch
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.assembly import Session, require_same_spaces
@@ -32,8 +37,10 @@ from rl_training.runtime.off_policy import OffPolicyTrainer  # noqa: F401 - regi
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
 from rl_training.runtime.progress import ProgressCallback
 from rl_training.runtime.random import derive_seed
+from rl_training.runtime.sampler import Sampler
+from rl_training.runtime.sampler_process import Recipe
 from rl_training.runtime.signals import stop_on_signals
-from rl_training.runtime.trainer import LoopSettings, Trainer
+from rl_training.runtime.trainer import LoopSettings, Trainer, reward_settings
 from rl_training.runtime.video import VideoWriter, require_video
 from rl_training.types import Evaluation
 
@@ -131,16 +138,36 @@ def standard_callbacks(config: TrainConfig) -> list[Callback]:
     return callbacks
 
 
-def training_envs(session: Session) -> VectorEnv:
-    """The envs that a session trains in."""
+def training_envs(session: Session, algorithm: Algorithm) -> VectorEnv:
+    """The envs that a session trains in: here, or in the hands of a sampler that collects meanwhile."""
     config = session.config
-    envs = make_vector_env(config, config.num_envs, env=session.env, device=session.context.device)
+    if config.collection == "serial":
+        envs = make_vector_env(config, config.num_envs, env=session.env, device=session.context.device)
+    else:
+        envs = Sampler(_recipe(session, algorithm), algorithm)
     try:
         require_same_spaces(session.spec, envs.spec, config.env_id)
     except BaseException:
         envs.close()
         raise
     return envs
+
+
+def _recipe(session: Session, algorithm: Algorithm) -> Recipe:
+    """What a sampler needs to make the same envs and the same kind of policy, on the CPU."""
+    config = session.config
+    if isinstance(session.env, gymnasium.Env):
+        raise ConfigError("collection: 'pipelined' needs a function that makes the env, not a ready-made one")
+    on_cpu = dataclasses.replace(session.context, device=torch.device("cpu"))
+    return Recipe(
+        config.env_id,
+        config.num_envs,
+        config.seed,
+        config.deterministic,
+        reward_settings(loop_settings(config), algorithm),
+        make_envs=partial(make_vector_env, config, env=session.env),
+        make_algorithm=partial(type(algorithm).from_context, on_cpu),
+    )
 
 
 def execute(
@@ -167,7 +194,7 @@ def execute(
                 precision=config.precision,
             )
         )
-        envs = stack.enter_context(training_envs(session))
+        envs = stack.enter_context(training_envs(session, algorithm))
         settings = loop_settings(config, scratch=output_folder(config.output_dir))
         Trainer.families[algorithm.family].check(algorithm, envs, settings)
         evaluator = EvaluationEnvs(session, algorithm)

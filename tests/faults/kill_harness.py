@@ -33,6 +33,7 @@ from rl_training.errors import AxiomError, CheckpointError
 from rl_training.experiment.checkpoint import read_checkpoint
 
 TIMING = {"elapsed_s", "steps_per_second"}
+CLOCKS = ("time/", "sampler/")
 HANGS_AFTER = 120.0
 ORPHANS_DIE_WITHIN = 10.0
 DONE, FAILED, NOTHING_SAVED = 0, 1, 3
@@ -224,7 +225,7 @@ def _metadata(run_dir: Path) -> dict[str, Any]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     parsed = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in TIMING and not k.startswith("time/")} for row in parsed]
+    return [{k: v for k, v in row.items() if k not in TIMING and not k.startswith(CLOCKS)} for row in parsed]
 
 
 def _state(run_dir: Path, which: str) -> dict[str, Any]:

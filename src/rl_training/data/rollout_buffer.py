@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.minibatches import map_obs, require_parts, rows_of, split
+from rl_training.data.storage import Allocate
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.functional.returns import gae
 from rl_training.types import RolloutBatch
@@ -31,7 +32,8 @@ class RolloutBuffer:
     termination unless `truncated[t]` is set; then `final_values[t]` is the value of the episode's true last
     observation. `final_values` are NaN until set, so that a forgotten bootstrap cannot pass for a number.
     Fill the tensors yourself, or step by step with `add`. With `tensor_steps`, what is added are tensors on
-    `device`; none of it passes through the host, and a step that is done has ended its episode.
+    `device`; none of it passes through the host, and a step that is done has ended its episode. `allocate`
+    makes all of its tensors, on `device`, always in the same order.
     """
 
     def __init__(
@@ -46,14 +48,20 @@ class RolloutBuffer:
         device: torch.device | str = "cpu",
         sequence_length: int | None = None,
         tensor_steps: bool = False,
+        allocate: Allocate | None = None,
     ) -> None:
         self.num_steps, self.num_envs, self.device = num_steps, num_envs, torch.device(device)
         self.sequence_length = num_steps if sequence_length is None else sequence_length
         if num_steps % self.sequence_length:
             raise ConfigError(f"sequence_length {sequence_length} does not divide num_steps {num_steps}")
 
+        def anywhere(shape: Shape, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=self.device)
+
+        make = allocate or anywhere
+
         def zeros(shape: Shape = (), dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros((num_steps, num_envs, *shape), dtype=dtype, device=self.device)
+            return make((num_steps, num_envs, *shape), dtype)
 
         self.obs: TensorObs
         if isinstance(obs_shape, Mapping):
@@ -66,17 +74,15 @@ class RolloutBuffer:
         self.actions = zeros(action_shape, action_dtype)
         self.logprobs, self.rewards, self.dones, self.truncated = (zeros() for _ in range(4))
         self.values, self.advantages, self.returns = (zeros() for _ in range(3))
-        self.final_values = torch.full_like(self.values, torch.nan)
+        self.final_values = zeros().fill_(torch.nan)
 
-        self.initial_episode_starts = torch.ones(num_envs, device=self.device)
+        self.initial_episode_starts = make((num_envs,), torch.float32).fill_(1.0)
         """1 where the first stored observation of an env is the first of an episode."""
         self.initial_state: PolicyState | None = None
         """The recurrent state `[num_envs, …]` before the first step of the rollout."""
         self._later_states: list[PolicyState] = []  # and before the first step of every further sequence
         self.tensor_steps = tensor_steps
-        self.carried = torch.zeros(
-            (num_steps, num_envs), dtype=torch.bool, device=self.device if tensor_steps else "cpu"
-        )
+        self.carried = zeros(dtype=torch.bool).to(self.device if tensor_steps else "cpu")
         """With the steps: where a transition is done for the learner, but its episode goes on."""
         self.position = 0
         """Steps added since the last reset."""

@@ -130,6 +130,8 @@ class TrainConfig:
     """CPU threads for torch; one is fastest for small networks, 0 (one a core) for image encoders."""
     compile: CompileSetting = "auto"
     """Compile updates (on a GPU: capture them as CUDA graphs); auto: where that pays, on a GPU always."""
+    collection: Literal["serial", "pipelined"] = "serial"
+    """Collect and learn in turn, or collect the next in another process while learning from the last."""
     deterministic: Bool | Literal["auto"] = "auto"
     """Only bit-reproducible kernels; auto: on the CPU yes, on a GPU no."""
     on_nan: Literal["raise", "skip-update"] = "raise"
@@ -162,11 +164,27 @@ class TrainConfig:
             problems.append(
                 f"intrinsic.kind: {self.algo!r} is not on-policy; a bonus that fades cannot be replayed"
             )
+        problems += self._collection_problems()
         for name in ("target_return", "patience"):
             if getattr(self.stopping, name) is not None and not self.evaluation.every_steps:
                 problems.append(f"stopping.{name}: needs evaluations, but evaluation.every_steps is 0")
         if problems:
             raise ConfigError(problems)
+
+    def _collection_problems(self) -> list[str]:
+        """Why experience cannot be collected in another process, if it cannot."""
+        if self.collection == "serial":
+            return []
+        batched, bonus = self.env.backend == "batched", self.intrinsic.kind != "none"
+        reasons = {
+            "env.backend 'batched': such envs are stepped where the policy learns": batched,
+            "intrinsic.kind: a bonus depends on what was learned last": bonus,
+        }
+        return [
+            f"collection: 'pipelined' cannot be combined with {reason}; use serial"
+            for reason, applies in reasons.items()
+            if applies
+        ]
 
 
 def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:

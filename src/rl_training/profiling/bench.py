@@ -62,7 +62,7 @@ class Bench:
         self._stack = ExitStack()
         with self._stack as stack, self.settings():
             algorithm = algorithm_of(self.session)
-            envs = stack.enter_context(training_envs(self.session))
+            envs = stack.enter_context(training_envs(self.session, algorithm))
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="axiomrl-")))
             settings = loop_settings(self.config, scratch=scratch)
             family = Trainer.families[algorithm.family]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.rollout_buffer import RolloutBuffer
-from rl_training.data.samplers import UniformSampler
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
 from rl_training.policies.exploration import Exploration
@@ -24,7 +23,7 @@ from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.runtime.stepping import ended_mask, make_stepping
 from rl_training.types import Array, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
 
-__all__ = ["Collector", "OffPolicyPolicy", "Policy"]
+__all__ = ["Block", "Collector", "OffPolicyPolicy", "Policy", "Store"]
 
 
 class Policy(Protocol):
@@ -51,6 +50,21 @@ class OffPolicyPolicy(Policy, Protocol):
     def random_actions(self, obs: TensorObs, generator: torch.Generator) -> Tensor: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some steps of off-policy collection."""
+
+    steps: int
+    random: bool
+    """Whether actions are drawn uniformly, as before learning starts."""
+    progress: float
+    """How far the run is when the block begins, for the schedules of exploration."""
+
+
+Store: TypeAlias = Callable[[Tensor, StepResult], None]
+"""Takes in the policy's actions and what came of them; what is kept must be copied."""
+
+
 class Collector:
     """Steps the envs with a policy and keeps what belongs to the stream of experience."""
 
@@ -73,6 +87,8 @@ class Collector:
         self.obs: Any = {}
         """What every env shows now: arrays, or tensors where `stepping` has them."""
         self.started = False
+        self.gap = False
+        """Whether envs were restored that are further on than what was learned from."""
         self._env_seconds = 0.0
         self.capture: Callable[[str, Callable[[], CapturedActing]], CapturedActing | None] | None = None
         """Tries to make a graph of steps, if there is to be one."""
@@ -160,20 +176,24 @@ class Collector:
 
     def collect_transitions(
         self,
-        buffer: ReplayBuffer,
-        sampler: UniformSampler,
-        steps: int,
+        store: Store,
+        block: Block,
         exploration: Exploration | None,
-        *,
-        random: bool,
         generator: torch.Generator,
+        *,
+        ahead: Block,
     ) -> None:
-        """Put some steps into a replay buffer, acting at random or with the policy and `exploration`."""
+        """Take the steps of a block, at random or with the policy and `exploration`, and store each.
+
+        `ahead` is the block that will be asked for next: what to do meanwhile, for those who can.
+        """
+        random = block.random
+        exploration = None if random else exploration
         policy, envs = cast(OffPolicyPolicy, self.policy), self.envs
         env_seconds = 0.0
         begin = perf_counter()
         with torch.inference_mode():
-            for _ in range(steps):
+            for _ in range(block.steps):
                 actions, env_actions = self._act(policy, exploration, generator, random=random)
                 if env_actions.dtype.kind == "f":
                     _require_finite("action", env_actions[None], broken="policy")
@@ -183,7 +203,7 @@ class Collector:
                 _require_finite_step(result)
                 if not self.rewards.is_identity:
                     self.rewards.apply(result.rewards[None], (result.terminated | result.truncated)[None])
-                sampler.written(buffer.add(actions, result))
+                store(actions, result)
                 self.obs = result.obs
                 if len(result.ended):
                     self.statistics.add(result.episodes)
@@ -233,6 +253,13 @@ class Collector:
         actions, env_actions = choose(self.to_device(self.obs))
         return actions, self.to_host(env_actions).numpy()
 
+    def park(self) -> None:
+        """Come to rest before a checkpoint; a collector that is never ahead always is."""
+
+    def metrics(self) -> dict[str, float]:
+        """What a log line should say about collection."""
+        return self.statistics.metrics()
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that belongs to the stream of experience, apart from the envs themselves."""
         return {
@@ -250,6 +277,7 @@ class Collector:
             None if saved is None else {key: value.to(self.device, copy=True) for key, value in saved.items()}
         )  # aligned
         self.obs = self.stepping.observations()
+        self.gap = "ahead" in state  # which a sampler had collected, and which is given up
         self.started = True
 
 

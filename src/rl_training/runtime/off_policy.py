@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm, OffPolicyAlgorithm, OffPolicyHyperparams
 from rl_training.data.frame_stacks import Stack, frame_stacks
@@ -21,11 +22,12 @@ from rl_training.data.samplers import CapturableSampler, PrioritizedSampler, Uni
 from rl_training.data.storage import in_memory, on_disk, pinned, seen_by
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
+from rl_training.runtime.collector import Block
 from rl_training.runtime.compilation import Updates, Workload
 from rl_training.runtime.memory import readable, require_disk, require_memory
 from rl_training.runtime.recorded import RecordedRound
 from rl_training.runtime.trainer import LoopSettings, Trainer
-from rl_training.types import Array, Batch, GoalTask, Spec, TransitionBatch, UpdateResult
+from rl_training.types import Array, Batch, GoalTask, Spec, StepResult, TransitionBatch, UpdateResult
 
 
 def replay_layout(
@@ -66,7 +68,7 @@ class OffPolicyTrainer(Trainer):
         self.buffer = self._make_buffer()
         self.sampler = self._make_sampler()
         self.replay = self.streams.get("replay")
-        self.exploring = self.streams.get("exploration")
+        self.exploring = self.streams.get("exploration", self.collector.generator.device)
         self.credit = 0
         self._inner: Updates | None = None
         """Updates that may be part of a larger graph, if there is to be one."""
@@ -140,25 +142,28 @@ class OffPolicyTrainer(Trainer):
         hp, num_envs = self.hyperparams, self.envs.num_envs
         if self.iteration == 0:
             self.buffer.begin(self.collector.obs)
-        steps = max(1, -(-(hp.train_every - self.credit) // num_envs))
         self._move_schedules()
+        block = self._block(self.global_step, self.credit)
+        step = self.global_step + block.steps * num_envs
+        paid = self.credit + block.steps * num_envs if step >= hp.learning_starts else self.credit
+        rounds, credit = divmod(paid, hp.train_every)
         self.collector.collect_transitions(
-            self.buffer,
-            self.sampler,
-            steps,
-            None if self.global_step < hp.learning_starts else self.algorithm.exploration,
-            random=self.global_step < hp.learning_starts,
-            generator=self.exploring,
+            self._store, block, self.algorithm.exploration, self.exploring, ahead=self._block(step, credit)
         )
-        self.global_step += steps * num_envs
+        self.global_step, self.credit = step, credit
         self._each("on_collect")
-        if self.global_step < hp.learning_starts:
-            return
-        self.credit += steps * num_envs
-        rounds, self.credit = divmod(self.credit, hp.train_every)
         begin = perf_counter()
         self.note([self._update() for _ in range(rounds * hp.gradient_steps)])
         self.profiler.add("learn", perf_counter() - begin)
+
+    def _block(self, step: int, credit: int) -> Block:
+        """The steps from `step` on to the next round of updates, of which `credit` have been taken."""
+        hp = self.hyperparams
+        steps = max(1, -(-(hp.train_every - credit) // self.envs.num_envs))
+        return Block(steps, step < hp.learning_starts, step / self.horizon)
+
+    def _store(self, actions: Tensor, result: StepResult) -> None:
+        self.sampler.written(self.buffer.add(actions, result))
 
     def episodes_abandoned(self) -> None:
         """Leave the last observations as they are and begin anew behind them."""
@@ -247,6 +252,8 @@ class OffPolicyTrainer(Trainer):
         self.credit = int(state["sampler"]["credit"])
         if self.algorithm.exploration is not None:
             self.algorithm.exploration.load_state_dict(_to_device(state["exploration"], self.device))
+        if self.collector.gap:
+            self.episodes_abandoned()
 
 
 def _batch_to(batch: TransitionBatch, device: torch.device) -> TransitionBatch:

@@ -18,9 +18,8 @@ from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.policies.config import IntrinsicConfig
 from rl_training.runtime.callbacks import Cadence, Callback
-from rl_training.runtime.collector import Collector
 from rl_training.runtime.compilation import Updates, Workload, plan_for
-from rl_training.runtime.profiler import Profiler
+from rl_training.runtime.pipelined import make_collector
 from rl_training.runtime.random import RandomStreams
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
 from rl_training.types import Batch, Evaluation, UpdateResult
@@ -91,11 +90,10 @@ class Trainer(ABC):
         _check_names(self.callbacks)
         self.device = algorithm.context.device
         self.streams = RandomStreams(settings.seed, self.device)
-        self.profiler = Profiler()
-        self.collector = Collector(
-            envs, algorithm.policy, self._reward_transform(), self.streams.get("actions"), self.device,
-            self.profiler, tensors=self.takes_tensors,
-        )  # fmt: skip
+        self.collector = make_collector(
+            envs, algorithm, self._reward_transform(), self.streams, tensors=self.takes_tensors
+        )
+        self.profiler = self.collector.profiler
         self.horizon = settings.total_timesteps
         self.global_step = self.previous_step = self.iteration = 0
         self.stop_reason: str | None = None
@@ -231,6 +229,7 @@ class Trainer(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, by component."""
+        self.collector.park()
         return {
             **self.algorithm.state_dict(),
             "generators": self.streams.state_dict(),
@@ -298,7 +297,7 @@ class Trainer(ABC):
             "global_step": self.global_step,
             "elapsed_s": self.elapsed,
             **timing,
-            **self.collector.statistics.metrics(),
+            **self.collector.metrics(),
             **train,
             **schedules,
             **self.family_metrics(),
@@ -348,10 +347,13 @@ class Trainer(ABC):
                     raise NonFiniteError(f"NaN or infinity in {where}")
 
     def _reward_transform(self) -> RewardTransform:
-        s = self.settings
-        gamma = float(getattr(self.algorithm.hyperparams, "gamma", 0.99))
-        settings = RewardSettings(s.reward_scale, s.normalize_reward, s.clip_reward, gamma)
-        return RewardTransform(settings, self.envs.num_envs)
+        return RewardTransform(reward_settings(self.settings, self.algorithm), self.envs.num_envs)
+
+
+def reward_settings(settings: LoopSettings, algorithm: Algorithm) -> RewardSettings:
+    """What happens to rewards before an algorithm sees them."""
+    gamma = float(getattr(algorithm.hyperparams, "gamma", 0.99))
+    return RewardSettings(settings.reward_scale, settings.normalize_reward, settings.clip_reward, gamma)
 
 
 def _check_names(callbacks: Sequence[Callback]) -> None:

@@ -1,0 +1,156 @@
+"""A sampler that breaks is an error of the run; a learner that is killed takes its sampler with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rl_training
+from rl_training.envs import episode_seed
+from rl_training.errors import AxiomError, EnvError, NonFiniteError
+from rl_training.experiment.checkpoint import read_checkpoint
+from rl_training.runtime.callbacks import StepBudget
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
+
+LONG = 1_000_000
+
+
+def settings(output_dir: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "total_timesteps": LONG,
+        "hyperparams": {"num_steps": 16, "num_minibatches": 2, "update_epochs": 1},
+        "network": {"hidden": [8]}, "collection": "pipelined", "output_dir": str(output_dir),
+        "evaluation": {"every_steps": 0}, "checkpoint": {"every_steps": 32},
+        "logging": {"every_steps": 96, "tensorboard": False}, **more,
+    }  # fmt: skip
+
+
+def fragile(output_dir: Path, fault: str) -> dict[str, Any]:
+    """Breaks in the second rollout, which nobody but the sampler plays."""
+    kwargs = {"fault": fault, "at": 14, "seed": episode_seed(0, 0, 1)}
+    never = {"every_steps": 0}
+    return settings(output_dir, env_id="axiom/Fragile-v0", env_kwargs=kwargs, checkpoint=never)
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in found.read_text().split()] if found.exists() else []
+
+
+def shared_memory() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("pym-", "psm_", "torch_"))}
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        ("raise", EnvError, r"env 0 \(axiom/Fragile-v0, episode seed \d+\): step\(\) raised RuntimeError"),
+        (
+            "nan",
+            NonFiniteError,
+            r"the observation of env 0 at step \d+ of the rollout is NaN .* at step 32\)",
+        ),
+        ("die", EnvError, "the sampler of axiom/Fragile-v0 died with exit code 7"),
+        ("segfault", EnvError, "the sampler of axiom/Fragile-v0 was killed by SIGSEGV"),
+    ],
+)
+def test_what_breaks_in_the_sampler_is_raised_in_the_learner(
+    fault: str, error: type[AxiomError], message: str, tmp_path: Path
+) -> None:
+    before = set(children(os.getpid())), shared_memory()
+    with pytest.raises(error, match=message):
+        rl_training.train(fragile(tmp_path, fault))
+    (run_dir,) = tmp_path.iterdir()
+    assert json.loads((run_dir / "metadata.json").read_text())["status"] == "failed"
+    assert (set(children(os.getpid())), shared_memory()) == before
+
+
+class KillSampler(rl_training.Callback):
+    def on_collect(self, trainer: Any) -> None:
+        if trainer.global_step == 96:
+            (sampler,) = children(os.getpid())
+            os.kill(sampler, signal.SIGKILL)
+
+
+def test_a_killed_sampler_ends_the_run_which_resumes_exactly(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="the sampler of CartPole-v1 was killed by SIGKILL"):
+        rl_training.train(settings(tmp_path), callbacks=[KillSampler()])
+    (run_dir,) = tmp_path.iterdir()
+    assert_resumes_exactly(run_dir, tmp_path / "whole", step=64)
+
+
+def policy(run_dir: Path) -> dict[str, bytes]:
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    state = read_checkpoint(run_dir / metadata["latest_checkpoint"]).state
+    return {name: value.numpy().tobytes() for name, value in state["policy"].items()}
+
+
+def assert_resumes_exactly(run_dir: Path, elsewhere: Path, step: int | None = None) -> None:
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    saved = int(metadata["latest_checkpoint"].rpartition("_")[2])
+    assert step is None or saved == step
+    resumed = rl_training.resume(run_dir, callbacks=StepBudget(96))
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    assert metadata["resumes"][-1]["grade"] == "exact"
+    whole = rl_training.train(settings(elsewhere), callbacks=StepBudget(saved + 96))
+    assert whole.metrics["global_step"] == resumed.metrics["global_step"]
+    assert policy(whole.run_dir) == policy(run_dir)
+
+
+SCRIPT = """
+import json, sys, torch, rl_training
+torch.set_num_threads(1)
+
+class Say(rl_training.Callback):
+    def on_update(self, trainer):
+        print(trainer.global_step, flush=True)
+
+print(rl_training.train(json.loads(sys.argv[1]), callbacks=[Say()]).status, flush=True)
+"""
+
+
+def start(config: dict[str, Any]) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, json.dumps(config)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip().isdigit() and int(line) >= 64:
+            return process
+    pytest.fail(f"the process ended: {process.stderr.read() if process.stderr else ''}")
+
+
+def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(tmp_path: Path) -> None:
+    process = start(settings(tmp_path))
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert out.split()[-1] == "interrupted"
+    (run_dir,) = tmp_path.iterdir()
+    assert_resumes_exactly(run_dir, tmp_path / "whole")
+
+
+def test_a_killed_learner_leaves_no_process_and_no_shared_memory(tmp_path: Path) -> None:
+    before = shared_memory()
+    process = start(settings(tmp_path, env={"backend": "async"}))
+    (sampler,) = children(process.pid)
+    workers = children(sampler)
+    assert len(workers) == 2
+    os.kill(sampler, signal.SIGSTOP)  # it could not end by itself
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in (sampler, *workers)):
+        assert time.monotonic() < deadline, "the sampler or its workers live on"
+        time.sleep(0.02)
+    assert shared_memory() <= before

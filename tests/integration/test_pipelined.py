@@ -1,0 +1,197 @@
+"""Collection ahead of learning: a fixed lag, whoever is faster, and nothing lost by stopping."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+import rl_training
+from rl_training.errors import ConfigError
+from rl_training.experiment.checkpoint import read_checkpoint
+
+STEPS = 64
+"""Of a rollout."""
+
+
+def settings(output_dir: Path, **more: Any) -> dict[str, Any]:
+    rates = {} if more.get("algo") == "trpo" else {"learning_rate": 0.01}
+    return {
+        "algo": "ppo", "env_id": "CartPole-v1", "num_envs": 4, "total_timesteps": 5 * STEPS,
+        "hyperparams": {"num_steps": STEPS // 4, "num_minibatches": 2, "update_epochs": 2, **rates},
+        "network": {"hidden": [16]}, "collection": "pipelined", "output_dir": str(output_dir),
+        "evaluation": {"every_steps": 0}, "checkpoint": {"every_steps": 0},
+        "logging": {"every_steps": STEPS, "tensorboard": False}, **more,
+    }  # fmt: skip
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    clocks = ("time/", "sampler/", "elapsed_s", "steps_per_second")
+    return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in lines]
+
+
+def learned(run_dir: Path) -> dict[str, bytes]:
+    """Every tensor of the last checkpoint, to the bit."""
+    metadata = json.loads((run_dir / "metadata.json").read_text())
+    tensors: dict[str, bytes] = {}
+
+    def walk(part: Any, where: str) -> None:
+        if isinstance(part, dict):
+            for key, value in part.items():
+                walk(value, f"{where}/{key}")
+        elif isinstance(part, torch.Tensor):
+            tensors[where] = part.numpy().tobytes()
+
+    walk(read_checkpoint(run_dir / metadata["latest_checkpoint"]).state, "")
+    return tensors
+
+
+class Dawdling(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An env that takes a time of its own, another one in every run."""
+
+    def step(self, action: Any) -> Any:
+        if random.SystemRandom().random() < 0.1:
+            time.sleep(0.002)
+        return self.env.step(action)
+
+
+class Sleepy(rl_training.Callback):
+    def on_collect(self, trainer: Any) -> None:
+        time.sleep(random.SystemRandom().uniform(0.0, 0.05))
+
+
+def quick_env() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make("CartPole-v1")
+
+
+def slow_env() -> gymnasium.Env[Any, Any]:
+    return Dawdling(gymnasium.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "trpo"])
+def test_a_run_is_the_same_however_long_either_side_takes(algo: str, tmp_path: Path) -> None:
+    config = settings(tmp_path, algo=algo, env={"normalize_obs": True, "normalize_reward": True})
+    quick = rl_training.train(config, env=quick_env)
+    slow_sampler = rl_training.train(config, env=slow_env)
+    slow_learner = rl_training.train(config, env=quick_env, callbacks=[Sleepy()])
+    for other in (slow_sampler, slow_learner):
+        assert learned(other.run_dir) == learned(quick.run_dir)
+        assert rows(other.run_dir) == rows(quick.run_dir)
+    serial = rl_training.train({**config, "collection": "serial"}, env=quick_env)
+    assert rows(serial.run_dir)[0]["rollout/episodes"] == rows(quick.run_dir)[0]["rollout/episodes"]
+    assert rows(serial.run_dir)[-1] != rows(quick.run_dir)[-1]
+
+
+class Watch(rl_training.Callback):
+    """Keeps every rollout, and the policy as it was when that rollout was handed out."""
+
+    def __init__(self) -> None:
+        self.policies: list[Any] = []
+        self.rollouts: list[dict[str, torch.Tensor]] = []
+        self.lags: list[float] = []
+
+    def on_collect(self, trainer: Any) -> None:
+        self.policies.append(copy.deepcopy(trainer.algorithm.policy))
+        self.rollouts.append({key: value.clone() for key, value in trainer.buffer.state_dict().items()})
+        self.lags.append(trainer.collector.metrics()["train/policy_lag"])
+
+
+def test_the_policy_that_acted_is_one_iteration_older_than_the_one_that_learns(tmp_path: Path) -> None:
+    watch = Watch()
+    options = {"normalize_obs": True}
+    result = rl_training.train(settings(tmp_path, env=options), callbacks=[watch])
+
+    def acted(policy: int, rollout: int) -> bool:
+        """Is this the policy, statistics of observations included, by which a rollout came about?"""
+        seen = watch.rollouts[rollout]
+        with torch.no_grad():
+            logprobs, _, values = watch.policies[policy].evaluate_actions(
+                seen["obs"].flatten(0, 1), seen["actions"].flatten(0, 1)
+            )
+        same = [(logprobs, seen["logprobs"]), (values, seen["values"])]
+        return all(torch.allclose(now, then.flatten(), atol=1e-6) for now, then in same)
+
+    assert len(watch.rollouts) == 5
+    for k in range(5):
+        assert acted(max(k - 1, 0), k)
+        assert not acted(max(k - 1, 0) + 1 if k != 0 else 1, k)
+    assert watch.lags == [0.0, 1.0, 1.0, 1.0, 1.0]
+    assert result.metrics["train/policy_lag"] == 1.0
+    assert {"sampler/env", "sampler/inference", "sampler/idle", "time/wait"} <= result.metrics.keys()
+    # What is handed out is one stream of experience, each rollout going on where the last one ended.
+    ends = torch.stack([rollout["dones"][-1] for rollout in watch.rollouts[:-1]])
+    starts = torch.stack([rollout["initial_episode_starts"] for rollout in watch.rollouts[1:]])
+    assert torch.equal(ends, starts)
+
+
+class Stop(rl_training.Callback):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def on_update(self, trainer: Any) -> None:
+        if trainer.global_step >= self.at:
+            trainer.interrupt("the test")
+
+
+def test_a_run_trained_further_is_the_one_that_was_longer_from_the_start(tmp_path: Path) -> None:
+    """The rollout that was collected ahead is not lost at the end either."""
+    long = rl_training.train(settings(tmp_path, total_timesteps=4 * STEPS))
+    short = rl_training.train(settings(tmp_path, total_timesteps=2 * STEPS))
+    further = rl_training.resume(short.run_dir, total_timesteps=4 * STEPS)
+    assert learned(further.run_dir) == learned(long.run_dir)
+
+
+def test_a_run_can_change_its_collection_if_that_is_allowed(tmp_path: Path) -> None:
+    run_dir = rl_training.train(settings(tmp_path), callbacks=[Stop(2 * STEPS)]).run_dir
+    with pytest.raises(ConfigError, match="collection: pipelined → serial"):
+        rl_training.resume(run_dir, collection="serial")
+    rl_training.resume(run_dir, collection="serial", allow_drift=True, callbacks=[Stop(3 * STEPS)])
+    resumed = rl_training.resume(run_dir, collection="pipelined", allow_drift=True)
+    assert resumed.metrics["global_step"] == 5 * STEPS
+    assert [row.get("train/policy_lag") for row in rows(run_dir)] == [0.0, 1.0, None, 0.0, 1.0]
+
+
+def test_what_cannot_be_collected_ahead_is_refused(tmp_path: Path) -> None:
+    for more, reason in [
+        ({"env": {"backend": "batched"}}, r"collection: 'pipelined' cannot .* env\.backend 'batched'"),
+        ({"intrinsic": {"kind": "rnd"}}, r"collection: 'pipelined' cannot .* intrinsic\.kind"),
+        ({"collection": "pipelind"}, "collection"),
+    ]:
+        with pytest.raises(ConfigError, match=reason):
+            rl_training.train(settings(tmp_path, **more))
+    ready = quick_env()
+    with pytest.raises(ConfigError, match="collection: 'pipelined' needs a function that makes the env"):
+        rl_training.train(settings(tmp_path, num_envs=1), env=ready)
+    assert not list(tmp_path.iterdir())
+
+
+def test_cartpole_is_learned_from_rollouts_collected_ahead(tmp_path: Path) -> None:
+    result = rl_training.train(
+        preset="ppo/cartpole", seed=1, output_dir=str(tmp_path), collection="pipelined", num_minibatches=1,
+        update_epochs=10, stopping={"target_return": 250.0}, evaluation={"every_steps": 5_000},
+        checkpoint={"every_steps": 0}, logging={"tensorboard": False},
+    )  # fmt: skip
+    assert result.stop_reason is not None
+    assert "reached the target" in result.stop_reason
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    def held() -> tuple[list[str], int]:
+        gc.collect()
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+        return children.read_text().split() if children.exists() else [], len(os.listdir("/proc/self/fd"))
+
+    rl_training.train(settings(tmp_path, total_timesteps=STEPS))
+    before = held()
+    rl_training.train(settings(tmp_path, total_timesteps=STEPS))
+    assert held() == before
