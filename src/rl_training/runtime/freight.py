@@ -127,7 +127,8 @@ class SharedTransitions:
 
     def _obs(self, part: str, t: int, rows: Any = ...) -> Obs:
         if self._keys is None:
-            return self._arrays[f"{part}/"][t][rows]
+            plain: Array = self._arrays[f"{part}/"][t][rows]
+            return plain
         return {key: self._arrays[f"{part}/{key}"][t][rows] for key in self._keys}
 
     def state_dict(self, rest: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,13 +39,15 @@ class Sampler(VectorEnv):
 
     def __init__(self, recipe: Recipe, algorithm: Algorithm) -> None:
         self.env_id, self._recipe = recipe.env_id, recipe
+        self._grade: Grade = ("exact", "nothing has been saved")
         context = process_context()
         shared = SharedTensors(context)
         self.weights = SharedWeights(algorithm.policy, shared.allocate)
         self.freight = freight_of(algorithm, recipe.num_envs, shared.allocate)
         self._judge: VectorEnv | None = None
         self._busy = True
-        make = _Given(recipe) if forks(context) else CloudpickleWrapper(_Given(recipe))
+        make: Any = lambda: recipe  # noqa: E731 - a function is what can be sent to any process
+        make = make if forks(context) else CloudpickleWrapper(make)
         # No daemon: its envs may be processes too.
         self._pipe, self._process = start_process(
             context, sample, (make, shared), name="sampler", daemon=False
@@ -153,13 +155,3 @@ class Sampler(VectorEnv):
         self._pipe.close()
         if self._judge is not None:
             self._judge.close()
-
-
-class _Given:
-    """Gives what it was given: a recipe as a function, which is what can be sent to any process."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-
-    def __call__(self) -> Recipe:
-        return self.recipe
