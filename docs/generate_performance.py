@@ -33,6 +33,8 @@ class Part:
     tables: Callable[[Result], Iterator[str]]
     plot: Callable[[Result], tuple[str, dict[str, list[tuple[float, float]]], str]] | None = None
     """The axis' label, the lines and a description."""
+    command: str = ""
+    """What measures it, where that is not `make bench`."""
 
     @property
     def result(self) -> Result | None:
@@ -44,25 +46,33 @@ class Part:
         """Its part of the page."""
         yield from (f"### {self.title}", "", self.text, "")
         if result is None:
-            yield from (f'Not measured yet: `make bench PARTS="{self.name}"`.', "")
+            yield from (f"Not measured yet: `{self.made_by}`.", "")
             return
         if self.plot is not None:
             yield from (f"![{self.plot(result)[2]}](_static/performance-{self.name}.svg)", "")
         yield from self.tables(result)
-        yield from (measured_with(self.name, result), "")
+        yield from (measured_with(self, result), "")
+
+    @property
+    def made_by(self) -> str:
+        """The command that measures it."""
+        return self.command or f'make bench PARTS="{self.name}"'
 
 
-def measured_with(name: str, result: Result) -> str:
+def measured_with(part: Part, result: Result) -> str:
     """Where figures come from."""
-    git, versions = result["git"] or {}, result["versions"]
-    changed = " with uncommitted changes" if git.get("is_dirty") else ""
+    versions = result["versions"]
+    states = [result["git"]] if "git" in result else [figure["git"] for figure in result["results"]]
+    commits = " and ".join(dict.fromkeys(f"`{str(state.get('commit'))[:7]}`" for state in states if state))
+    changed = " with uncommitted changes" if any(state and state.get("is_dirty") for state in states) else ""
     known = {"stable-baselines3": "Stable-Baselines3", "sbx-rl": "SBX", "jax": "JAX"}
     peers = [f"{label} {versions[key]}" for key, label in known.items() if key in versions]
-    machine = f"{result['hardware']['cpu']}, {result['hardware']['cores']} cores"
+    machine = ", ".join([*result["hardware"]["gpus"], result["hardware"]["cpu"]])
+    machine += f", {result['hardware']['cores']} cores"
     made = ", ".join([f"torch {versions['torch']}", *peers])
     return (
-        f'`make bench PARTS="{name}"` at `{str(git.get("commit"))[:7]}`{changed}: {made}; {machine}. '
-        f"Every turn is in `benchmarks/results/speed-{name}.json`."
+        f"`{part.made_by}` at {commits}{changed}: {made}; {machine}. "
+        f"All figures are in `benchmarks/results/speed-{part.name}.json`."
     )
 
 
@@ -190,6 +200,35 @@ def startup_tables(found: Result) -> Iterator[str]:
     yield from table(["seconds", *(LABELS.get(name, name) for name in names)], rows)
 
 
+GPU_CASES = {
+    "sac": "SAC, HalfCheetah, one update a step",
+    "td3": "TD3, HalfCheetah, one update a step",
+    "dqn-pong": "DQN, Pong",
+    "ppo-pong": "PPO, Pong, 256 games in ALE's threads",
+    **{f"ppo-cartpole-{n}": f"PPO, CartPole, {n:,} envs on the GPU" for n in (1024, 4096, 16384, 65536)},
+    "ppo-cartpole-65536-tf32": "the same with `precision: tf32`",
+}
+
+
+def gpu_tables(found: Result) -> Iterator[str]:
+    """Steps a second, and how soon CartPole is solved."""
+    by_case = {result["case"]: result for result in found["results"] if "failed" not in result}
+    rows = [
+        [what, count(by_case[case]["steps_per_second"])]
+        for case, what in GPU_CASES.items()
+        if case in by_case
+    ]
+    yield from table(["training", "steps a second"], rows)
+    if "solve" in by_case:
+        solved = by_case["solve"]
+        yield from (
+            f"CartPole is solved after {solved['solved_after_seconds']:.1f} s of training "
+            f"({solved['steps']:,} steps of 1,024 envs): an evaluation of 20 episodes in Gymnasium's env brings "
+            f"{solved['evaluation']:.0f}.",
+            "",
+        )
+
+
 def lines_over(
     key: str, label: str, what: str
 ) -> Callable[[Result], tuple[str, dict[str, list[tuple[float, float]]], str]]:
@@ -265,6 +304,15 @@ PARTS = (
         "little; the *first training step* has everything.",
         startup_tables,
     ),
+    Part(
+        "gpu",
+        "On a GPU",
+        "Steps a second with everything included but evaluations and checkpoints, in the second half of a "
+        "short run, when all is compiled and captured. PPO on CartPole: 128 steps an iteration, 4 epochs, "
+        "4 minibatches, a 64x64 actor and critic.",
+        gpu_tables,
+        command="python benchmarks/gpu_training.py",
+    ),
 )
 
 
@@ -302,6 +350,15 @@ def overhead(ceiling: str) -> Aim:
     return Aim(f"PPO collection, 64 envs, of {ceiling}", "ppo-envs", 0.7, measure)
 
 
+def gpu_aim(what: str, least: float, case: str, figure: str = "steps_per_second") -> Aim:
+    """So many steps a second on a GPU."""
+
+    def measure(found: Result) -> float | None:
+        return next((r.get(figure) for r in found["results"] if r["case"] == case), None)
+
+    return Aim(what, "gpu", least, measure)
+
+
 def threshold(found: Result) -> float | None:
     """How many times as long Stable-Baselines3 takes; nothing counts while a seed is not solved."""
     solved = found["solved"][OURS] == len(found["runs"][OURS])
@@ -321,6 +378,12 @@ AIMS = (
     speed_aim("TD3, 1 thread", "off-policy", 1.8, SB3, algo="td3", threads=1),
     speed_aim("TD3, 1 thread", "off-policy", 1.0, SBX, algo="td3", threads=1),
     speed_aim("TD3, 2 threads", "off-policy", 2.2, SB3, who=f"{OURS}, pipelined", algo="td3", threads=2),
+    gpu_aim("H200: SAC, HalfCheetah, steps a second", 1_000, "sac"),
+    gpu_aim("H200: TD3, HalfCheetah, steps a second", 1_500, "td3"),
+    gpu_aim("H200: PPO, CartPole, 4,096 envs, steps a second", 10e6, "ppo-cartpole-4096"),
+    gpu_aim("H200: PPO, CartPole, 65,536 envs, steps a second", 40e6, "ppo-cartpole-65536"),
+    gpu_aim("H200: PPO, CartPole, 65,536 envs, tf32, steps a second", 40e6, "ppo-cartpole-65536-tf32"),
+    gpu_aim("H200: PPO, Pong, steps a second", 12_000, "ppo-pong"),
     Aim("time to 475: Stable-Baselines3's to ours, all seeds solved", "time-to-threshold", 2.0, threshold),
 )
 
@@ -333,7 +396,8 @@ def aims(results: dict[str, Result | None]) -> Iterator[str]:
         found = results[aim.part]
         value = None if found is None else aim.measure(found)
         verdict = "not measured" if value is None else "reached" if value >= aim.least else "**short**"
-        rows.append([aim.what, f"{aim.least:g}", "" if value is None else f"{value:.2f}", verdict])
+        least = f"{aim.least:,.0f}" if aim.least >= 10 else f"{aim.least:g}"
+        rows.append([aim.what, least, count(value), verdict])
     yield from table(["what", "at least", "measured", ""], rows)
 
 
