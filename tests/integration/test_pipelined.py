@@ -46,8 +46,8 @@ def learned(run_dir: Path) -> dict[str, bytes]:
     tensors: dict[str, bytes] = {}
 
     def walk(part: Any, where: str) -> None:
-        if isinstance(part, dict):
-            for key, value in part.items():
+        if isinstance(part, dict | list):
+            for key, value in part.items() if isinstance(part, dict) else enumerate(part):
                 walk(value, f"{where}/{key}")
         elif isinstance(part, torch.Tensor):
             tensors[where] = part.numpy().tobytes()
@@ -132,6 +132,59 @@ def test_the_policy_that_acted_is_one_iteration_older_than_the_one_that_learns(t
     ends = torch.stack([rollout["dones"][-1] for rollout in watch.rollouts[:-1]])
     starts = torch.stack([rollout["initial_episode_starts"] for rollout in watch.rollouts[1:]])
     assert torch.equal(ends, starts)
+
+
+class WatchSteps(rl_training.Callback):
+    """Keeps what was done last, in what state, and the policy as it was when that was handed out."""
+
+    def __init__(self) -> None:
+        self.policies: list[Any] = []
+        self.steps: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def on_collect(self, trainer: Any) -> None:
+        buffer = trainer.buffer
+        last = int(buffer.heads[0]) - 1
+        self.policies.append(copy.deepcopy(trainer.algorithm.policy))
+        self.steps.append((buffer.obs[last].clone(), buffer.actions[last].clone()))
+
+
+def off_policy(output_dir: Path, algo: str, env_id: str, **more: Any) -> dict[str, Any]:
+    hyperparams = {"buffer_size": 200, "batch_size": 8, "learning_starts": 8, "train_every": 2}
+    config = settings(output_dir, algo=algo, env_id=env_id, num_envs=2, total_timesteps=24)
+    return {**config, "hyperparams": {**hyperparams, **more}}
+
+
+def test_off_policy_actions_are_those_of_the_policy_before_the_last_updates(tmp_path: Path) -> None:
+    watch = WatchSteps()
+    quiet = {"exploration_sigma": 0.0, "learning_rate": 0.01, "policy_delay": 1}
+    rl_training.train(off_policy(tmp_path, "td3", "Pendulum-v1", **quiet), callbacks=[watch])
+
+    def acted(policy: int, block: int) -> bool:
+        obs, actions = watch.steps[block]
+        with torch.no_grad():
+            return torch.allclose(watch.policies[policy].act(obs).actions, actions, atol=1e-6)
+
+    assert len(watch.steps) == 12
+    for block in range(4, 12):  # the first four are random
+        assert acted(block - 1, block)
+        assert not acted(block, block)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "more"),
+    [("dqn", "axiom/BitFlip-v0", {"her": "future"}), ("sac", "Pendulum-v1", {"train_every": 5})],
+)
+def test_the_replay_buffer_is_filled_as_in_turn(
+    algo: str, env_id: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    """At random nothing depends on who is ahead: all that was stored must be the same, to the bit."""
+    config = off_policy(tmp_path, algo, env_id, learning_starts=10**6, **more) | {"total_timesteps": 120}
+    serial, ahead = (
+        {name: part for name, part in learned(result.run_dir).items() if name.startswith("/buffer")}
+        for result in (rl_training.train({**config, "collection": mode}) for mode in ("serial", "pipelined"))
+    )
+    assert serial
+    assert serial == ahead
 
 
 class Stop(rl_training.Callback):

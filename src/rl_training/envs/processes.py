@@ -28,24 +28,25 @@ if TYPE_CHECKING:
 CLOSE_SECONDS = 2.0
 """How long a child may take to end when it was asked to."""
 _TRACEBACK_LINES = 12
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Bytes: where torch's own memory begins."""
 
 
 class SharedBlock:
     """A piece of shared memory that can be handed to a process whatever way it is started.
 
-    No name of it is left in the file system. It begins where torch's own memory would, at a multiple of 64
-    bytes: a matrix product may round differently elsewhere.
+    No name of it is left in the file system. It begins where torch's own memory would: a matrix product may
+    round differently elsewhere.
     """
 
     def __init__(self, context: Any, shape: tuple[int, ...], dtype: Any) -> None:
         self._shape, self._dtype = shape, np.dtype(dtype)
-        self._memory = context.RawArray("b", int(np.prod(shape)) * self._dtype.itemsize + _ALIGNMENT)
+        self._memory = context.RawArray("b", int(np.prod(shape)) * self._dtype.itemsize + ALIGNMENT)
 
     def array(self) -> Array:
         """The memory as an array, in whichever process this is asked."""
         count = int(np.prod(self._shape))
-        begin = -np.frombuffer(self._memory, np.uint8).ctypes.data % _ALIGNMENT
+        begin = -np.frombuffer(self._memory, np.uint8).ctypes.data % ALIGNMENT
         return np.frombuffer(self._memory, self._dtype, count, begin).reshape(self._shape)
 
 

@@ -5,7 +5,7 @@ Whatever is large lies in shared memory that both sides lay out alike; who may w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.storage import Allocate
-from rl_training.envs.processes import SharedBlock
+from rl_training.envs.processes import ALIGNMENT, SharedBlock
 from rl_training.types import Array
 
 
@@ -41,24 +41,44 @@ def _tensor(block: SharedBlock, shape: tuple[int, ...], dtype: torch.dtype) -> T
 
 
 class SharedWeights:
-    """A policy's weights and statistics, copied here by the learner and from here by the sampler."""
+    """A policy's weights and statistics, copied here by the learner and from here by the sampler.
+
+    All of them lie in one piece, which a GPU puts together by itself and sends as a whole.
+    """
 
     def __init__(self, policy: Any, allocate: Allocate) -> None:
         self._policy = policy
-        self._own = list(policy.state_dict().values())
-        self._shared = [allocate(tuple(own.shape), own.dtype) for own in self._own]
+        self._own: list[Tensor] = list(policy.state_dict().values())
+        size = sum(map(_room, self._own))
+        device = self._own[0].device
+        self._shared = allocate((size,), torch.uint8)
+        self._staged = self._shared if device.type == "cpu" else self._shared.to(device)
+        self._parts = _laid_out(self._staged, self._own)
 
     @torch.no_grad()
     def publish(self) -> None:
         """Copy what the policy has now."""
-        torch._foreach_copy_(self._shared, self._own)
+        torch._foreach_copy_(self._parts, self._own)
+        if self._staged is not self._shared:
+            self._shared.copy_(self._staged)
 
     @torch.no_grad()
     def adopt(self) -> None:
-        """Make the policy what was published last."""
-        torch._foreach_copy_(self._own, self._shared)
+        """Make the policy, which is on the CPU, what was published last."""
+        torch._foreach_copy_(self._own, self._parts)
         if self._policy.normalizer is not None:
             self._policy.normalizer.refresh()
+
+
+def _room(tensor: Tensor) -> int:
+    """Bytes that a tensor takes among others, each of which begins where torch would have it begin."""
+    return -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _laid_out(memory: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of the same kinds, one after the other in one piece of memory."""
+    parts = torch.split(memory, [_room(tensor) for tensor in like])
+    return [part[: t.nbytes].view(t.dtype).view(t.shape) for part, t in zip(parts, like, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
