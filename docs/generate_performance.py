@@ -223,8 +223,8 @@ def gpu_tables(found: Result) -> Iterator[str]:
         solved = by_case["solve"]
         yield from (
             f"CartPole is solved after {solved['solved_after_seconds']:.1f} s of training "
-            f"({solved['steps']:,} steps of 1,024 envs): an evaluation of 20 episodes in Gymnasium's env brings "
-            f"{solved['evaluation']:.0f}.",
+            f"({solved['steps']:,} steps of 1,024 envs): an evaluation of 20 episodes in Gymnasium's env "
+            f"brings {solved['evaluation']:.0f}.",
             "",
         )
 
