@@ -140,7 +140,7 @@ def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(tmp_path: 
     assert_resumes_exactly(run_dir, tmp_path / "whole")
 
 
-def test_a_killed_learner_leaves_no_process_and_no_shared_memory(tmp_path: Path) -> None:
+def test_a_killed_learner_leaves_nothing_behind_but_a_run_that_resumes_exactly(tmp_path: Path) -> None:
     before = shared_memory()
     process = start(settings(tmp_path, env={"backend": "async"}))
     (sampler,) = children(process.pid)
@@ -154,3 +154,5 @@ def test_a_killed_learner_leaves_no_process_and_no_shared_memory(tmp_path: Path)
         assert time.monotonic() < deadline, "the sampler or its workers live on"
         time.sleep(0.02)
     assert shared_memory() <= before
+    (run_dir,) = tmp_path.iterdir()
+    assert_resumes_exactly(run_dir, tmp_path / "whole")

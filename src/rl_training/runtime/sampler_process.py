@@ -42,6 +42,7 @@ def sample(pipe: Connection, make: Callable[[], Recipe], shared: SharedTensors) 
     """The life of a sampler: make everything, say what kind of envs they are, then answer commands."""
     for number in (signal.SIGTERM, signal.SIGUSR1):  # also sent to whole groups: the learner decides
         signal.signal(number, signal.SIG_IGN)
+    torch.set_float32_matmul_precision("highest")  # a forked sampler inherits what suits the learner's GPU
     recipe = make()
 
     def prepare() -> tuple[_Sampler, Any]:
