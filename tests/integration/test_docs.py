@@ -441,7 +441,7 @@ def test_performance_page_is_up_to_date_and_hides_nothing() -> None:
         "update_steps_per_second": {"axiomrl": 50.0},
         "resident_bytes": dict.fromkeys(rates, 5e8),
     }
-    made = {"versions": {"torch": "2"}, "hardware": {"cpu": "X", "cores": 2}}
+    made = {"versions": {"torch": "2"}, "hardware": {"cpu": "X", "cores": 2, "gpus": []}}
     git = {"commit": "abcdefgh", "is_dirty": True}
     results = dict.fromkeys((part.name for part in generator.PARTS), None)
     text = generator.generated({**results, "ppo-envs": {"results": [result], "git": git, **made}})
