@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen
@@ -142,7 +144,9 @@ def trace(run: Run, inputs: Tensors, externals: Tensors, draws: Sequence[Draw]) 
         with _Substitution(tensors[len(tensors) - len(drawn) :]):
             return list(run(*tensors[: len(inputs)]))
 
-    graph = make_fx(all_of_it, decomposition_table=_DECOMPOSED)(*inputs, *externals, *drawn)
+    # One mode for all shapes that are noted: else torch makes one, with a stack trace, for each operation.
+    with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
+        graph = make_fx(all_of_it, decomposition_table=_DECOMPOSED)(*inputs, *externals, *drawn)
     graph.graph.set_codegen(CodeGen())
     for node in graph.graph.nodes:
         node.meta.clear()  # what tracing knows of values would contradict what compiling finds out
