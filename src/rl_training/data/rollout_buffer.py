@@ -96,6 +96,8 @@ class RolloutBuffer:
         }
         if self._staged:
             self._rows |= {name: np.zeros((num_steps, num_envs), np.float32) for name in STEPS}
+        if not tensor_steps:
+            self._rows["carried"] = self.carried.numpy()
         self._published = 0
 
     @property
@@ -128,12 +130,12 @@ class RolloutBuffer:
 
         The recurrent `state` before it is kept where a sequence begins.
         """
-        self._require_room()
-        if state is not None and self.position and self.position % self.sequence_length == 0:
+        t = self._next_step()
+        if state is not None and t and t % self.sequence_length == 0:
             self._later_states.append(_copy_state(state))
-        self._write_obs(obs)
-        t = self.position
-        return {k: v[t] for k, v in self.obs.items()} if isinstance(self.obs, dict) else self.obs[t]
+        self._write_obs(t, obs)
+        stored = self.obs
+        return {k: v[t] for k, v in stored.items()} if isinstance(stored, dict) else stored[t]
 
     def add(
         self,
@@ -151,27 +153,25 @@ class RolloutBuffer:
         `obs` is None where `observe` has stored it already. `ended` are the envs whose episode is over, where
         that is not the same as done: after a lost life a recurrent state goes on.
         """
-        self._require_room()
+        t = self._next_step()
         if obs is not None:
-            self._write_obs(obs)
-        t = self.position
+            self._write_obs(t, obs)
         rows = self._rows
         _write(rows["actions"], t, actions)
         _write(rows["logprobs"], t, logprobs)
         _write(rows["rewards"], t, rewards)
         _write(rows["values"], t, values)
+        dones = rows["dones"][t]
         maths: Any = torch  # which calls these two as NumPy does
-        if not isinstance(rows["dones"], Tensor):
+        if not isinstance(dones, Tensor):
             maths, terminated, truncated = np, _host_array(terminated), _host_array(truncated)
-        maths.logical_or(terminated, truncated, out=rows["dones"][t])
+        maths.logical_or(terminated, truncated, out=dones)
         maths.greater(truncated, terminated, out=rows["truncated"][t])
         if not self.tensor_steps:
-            carried = self.carried.numpy()
-            if ended is None:
-                carried[t] = False
-            else:
-                carried[t] = rows["dones"][t]
-                carried[t, ended] = False
+            carried = rows["carried"][t]
+            carried[...] = False if ended is None else dones
+            if ended is not None and len(ended):
+                carried[ended] = False
         self.position = t + 1
 
     def steps(self, name: str) -> Rows:
@@ -275,18 +275,20 @@ class RolloutBuffer:
         saved = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
         return {key: value.to(self.device, copy=True) for key, value in saved.items()} or None
 
-    def _write_obs(self, obs: Obs | TensorObs) -> None:
+    def _write_obs(self, t: int, obs: Obs | TensorObs) -> None:
         if isinstance(self._obs_rows, dict):
             for name, rows in self._obs_rows.items():
-                _write(rows, self.position, obs[name])
+                _write(rows, t, obs[name])
         else:
-            _write(self._obs_rows, self.position, obs)  # type: ignore[arg-type]
+            _write(self._obs_rows, t, obs)  # type: ignore[arg-type]
 
-    def _require_room(self) -> None:
-        if self.full:
+    def _next_step(self) -> int:
+        """The step that is written now, if there is room for one."""
+        if self.position == self.num_steps:
             raise AxiomError(
                 f"the rollout buffer is full ({self.num_steps} steps): call reset() before adding more"
             )
+        return self.position
 
     def _ended(self) -> Tensor:
         """`dones`, also for those who fill the tensors by hand and set only `truncated`."""
@@ -327,7 +329,7 @@ def _write(rows: Rows, t: int, value: Rows) -> None:
     if isinstance(rows, Tensor):
         rows[t] = torch.as_tensor(value, device=rows.device)
     else:
-        rows[t] = _host_array(value)
+        rows[t] = value.numpy(force=True) if isinstance(value, Tensor) else value
 
 
 def _host_array(x: Rows) -> Array:

@@ -43,14 +43,17 @@ class BoundedActions(nn.Module):
 
     low: Tensor
     high: Tensor
+    reach: Tensor
 
     def __init__(self, low: Array, high: Array, rescale: bool = False) -> None:
         super().__init__()
         self.rescale = rescale
         self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32), persistent=False)
         self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32), persistent=False)
+        self.register_buffer("reach", 0.5 * (self.high - self.low), persistent=False)
 
     def forward(self, actions: Tensor) -> Tensor:
+        low, high = self.low, self.high
         if self.rescale:
-            actions = self.low + (actions + 1.0) * (0.5 * (self.high - self.low))
-        return torch.clamp(actions, self.low, self.high)
+            actions = low + (actions + 1.0) * self.reach
+        return torch.clamp(actions, low, high)

@@ -23,6 +23,10 @@ def tanh(x: Tensor) -> Tensor:
     few = x.numel() < (_FEW if torch.is_inference_mode_enabled() else _FEW_WITH_GRADIENT)
     if few or x.dtype is not torch.float32 or x.device.type != "cpu" or not x.is_contiguous():
         return torch.tanh(x)
+    if torch.is_inference_mode_enabled():  # in place: what it is given is the output of a layer
+        numbers = x.numpy()
+        np.tanh(numbers, out=numbers)
+        return x
     learns = x.requires_grad and torch.is_grad_enabled()
     result: Tensor = _Tanh.apply(x) if learns else _by_numpy(x)  # type: ignore[no-untyped-call]
     return result

@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import Distribution, StateDependentGaussian
 from rl_training.policies.heads import PolicyHead, StateDependentHead, ValueHead
+from rl_training.policies.modules import Part
 from rl_training.policies.normalizer import ObsNormalizer
 from rl_training.policies.obs import read_obs
 from rl_training.types import Decision, PolicyOutput
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(Part):
     """Actions, their log-probabilities and state values. Built by `policies.build`, which reads the spaces.
 
     Without a `critic_encoder` or a `critic_core` the critic shares the actor's. `masked`: the observation is
@@ -90,8 +91,7 @@ class ActorCritic(nn.Module):
     def distribution(self, obs: TensorObs) -> Distribution:
         """The distribution over actions alone, with gradients; it speaks of `flat_actions`."""
         inputs, mask = self._inputs(obs)
-        dist: Distribution = self.policy_head(self.core(self.encoder(inputs)), mask)
-        return dist
+        return self.policy_head.forward(self.core.forward(self.encoder(inputs)), mask)
 
     def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
         """The likeliest actions, by the actor alone: what an export computes."""
@@ -114,12 +114,11 @@ class ActorCritic(nn.Module):
         inputs, _ = self._inputs(obs)
         encoder = self.encoder if self.critic_encoder is None else self.critic_encoder
         core = self.core if self.critic_core is None else self.critic_core
-        values: Tensor = self.value_head(core(encoder(inputs)))
-        return values
+        return self.value_head.forward(core.forward(encoder(inputs)))
 
     def env_actions(self, actions: Tensor) -> Tensor:
         """The env's form of the policy's actions: offset, clipped or rescaled to its action space."""
-        mapped: Tensor = self.action_map(actions)
+        mapped: Tensor = self.action_map.forward(actions)
         return mapped
 
     def initial_state(self, num_envs: int) -> PolicyState | None:
@@ -152,9 +151,10 @@ class ActorCritic(nn.Module):
     def _heads(
         self, features: Tensor, critic_features: Tensor, mask: Tensor | None
     ) -> tuple[Distribution, Tensor]:
-        latent = self.core(features)
-        critic_latent = latent if self.critic_core is None else self.critic_core(critic_features)
-        return self.policy_head(latent, mask), self.value_head(critic_latent)
+        # Called by name: to call a module is to ask it for hooks first, which these parts do not have.
+        latent = self.core.forward(features)
+        critic_latent = latent if self.critic_core is None else self.critic_core.forward(critic_features)
+        return self.policy_head.forward(latent, mask), self.value_head.forward(critic_latent)
 
     def _inputs(self, obs: TensorObs) -> tuple[TensorObs, Tensor | None]:
         """What the encoder reads, normalised, and the action mask."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from rl_training.policies.batch_renorm import RenormMLP
 from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import Categorical, SquashedGaussian, mask_logits
+from rl_training.policies.modules import Part, linear
 from rl_training.policies.normalizer import ObsNormalizer
 from rl_training.policies.obs import read_obs
 from rl_training.types import ACTION_MASK, Decision, PolicyOutput
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
-class Actor(nn.Module):
+class Actor(Part):
     """Encoder → core → one linear layer; subclasses say what its outputs mean.
 
     `masked`: the observation is a Dict with an action mask; `leaf`: the one key of it the encoder reads, if
@@ -69,8 +69,8 @@ class Actor(nn.Module):
     def outputs(self, features: Tensor, training: bool = False) -> Tensor:
         """What the last layer says, in float32; `training` matters to batch renormalisation alone."""
         core = self.core
-        latent = core(features, training) if isinstance(core, RenormMLP) else core(features)
-        return F.linear(latent, self.head.weight, self.head.bias).float()
+        latent = core.forward(features, training) if isinstance(core, RenormMLP) else core.forward(features)
+        return linear(self.head, latent).float()
 
     def act(
         self,
@@ -94,7 +94,7 @@ class Actor(nn.Module):
 
     def env_actions(self, actions: Tensor) -> Tensor:
         """The env's form of the policy's actions: offset or rescaled to its action space."""
-        mapped: Tensor = self.action_map(actions)
+        mapped: Tensor = self.action_map.forward(actions)
         return mapped
 
     def values(self, obs: TensorObs, state: PolicyState | None = None) -> NoReturn:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rl_training.policies.activations import ACTIVATIONS
+from rl_training.policies.modules import Part, linear
 
 
-class MLP(nn.Module):
+class MLP(Part):
     """Hidden layers, each followed by the activation. Without widths it hands its input on."""
 
     def __init__(self, in_dim: int, widths: Sequence[int], activation: str = "tanh") -> None:
@@ -25,6 +25,5 @@ class MLP(nn.Module):
         # Functional calls: at small batches a module call costs about as much as its arithmetic.
         activation = self.activation
         for layer in self.layers:
-            assert isinstance(layer, nn.Linear)
-            x = activation(F.linear(x, layer.weight, layer.bias))
+            x = activation(linear(layer, x))
         return x

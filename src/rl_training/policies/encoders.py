@@ -40,7 +40,9 @@ class FlatEncoder(Encoder):
         self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.reshape(x.shape[0], self.out_dim).float()
+        if x.dim() != 2:
+            x = x.reshape(x.shape[0], self.out_dim)
+        x = x.float()
         return x if self.scale == 1.0 else x * self.scale
 
 

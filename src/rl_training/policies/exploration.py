@@ -75,7 +75,9 @@ class EpsilonGreedy:
         """One coin an env."""
         device = actions.device
         coins = torch.rand(len(actions), generator=generator, device=device) < self._level.on(device)
-        return torch.where(coins.reshape(-1, *[1] * (actions.dim() - 1)), random, actions)
+        if actions.dim() > 1:
+            coins = coins.reshape(-1, *[1] * (actions.dim() - 1))
+        return torch.where(coins, random, actions)
 
     def reset(self, ended: Tensor) -> None:
         """Nothing is remembered."""

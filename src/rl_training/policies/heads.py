@@ -21,6 +21,7 @@ from rl_training.policies.distributions import (
     StateDependentGaussian,
     mask_logits,
 )
+from rl_training.policies.modules import Part, linear
 
 if TYPE_CHECKING:
     from rl_training.types import PolicyState
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _FOREVER = 2**62
 
 
-class PolicyHead(nn.Module):
+class PolicyHead(Part):
     """One linear layer and a distribution over its outputs; subclasses say which."""
 
     stateful = False
@@ -42,7 +43,7 @@ class PolicyHead(nn.Module):
 
     def outputs(self, features: Tensor) -> Tensor:
         """What the linear layer says, in float32 whatever the precision before it."""
-        return F.linear(features, self.linear.weight, self.linear.bias).float()
+        return linear(self.linear, features).float()
 
 
 class CategoricalHead(PolicyHead):
@@ -146,7 +147,7 @@ class StateDependentHead(PolicyHead):
         return {"noise": state["noise"], "noise_left": state["noise_left"].masked_fill(ended, 0)}
 
 
-class ValueHead(nn.Module):
+class ValueHead(Part):
     """The value of a state."""
 
     def __init__(self, in_dim: int) -> None:
@@ -154,4 +155,4 @@ class ValueHead(nn.Module):
         self.linear = nn.Linear(in_dim, 1)
 
     def forward(self, features: Tensor) -> Tensor:
-        return F.linear(features, self.linear.weight, self.linear.bias).float().squeeze(-1)
+        return linear(self.linear, features).float().squeeze(-1)

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from rl_training.policies.modules import linear
+
 
 @dataclass(frozen=True, slots=True)
 class Noise:
@@ -47,5 +49,4 @@ def apply_linear(layer: nn.Module, x: Tensor, noise: Noise | None) -> Tensor:
     """A layer's output, with noise if it is a noisy one."""
     if isinstance(layer, NoisyLinear):
         return layer.forward(x, noise)
-    assert isinstance(layer, nn.Linear)
-    return F.linear(x, layer.weight, layer.bias)
+    return linear(layer, x)

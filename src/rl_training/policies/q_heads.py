@@ -21,6 +21,7 @@ from rl_training.functional.q_losses import (
     quantile_huber_loss,
     td_loss,
 )
+from rl_training.policies.modules import Part
 from rl_training.policies.noisy import Noise, apply_linear
 
 MakeLinear = Callable[[int, int], nn.Module]
@@ -33,7 +34,7 @@ class Prediction(NamedTuple):
     taus: Tensor | None = None
 
 
-class QHead(nn.Module):
+class QHead(Part):
     """The mean return of each action. Subclasses predict `size` numbers an action instead of one.
 
     `dueling`: outputs are a state's part plus each action's part less the mean of these (Wang et al. 2016).

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import mask_logits
+from rl_training.policies.modules import Part
 from rl_training.policies.noisy import Noise, apply_linear
 from rl_training.policies.normalizer import ObsNormalizer
 from rl_training.policies.obs import read_obs
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
 
 
-class QFunction(nn.Module):
+class QFunction(Part):
     """What is predicted about each action's return. `branch` is a last hidden layer of a special kind."""
 
     def __init__(
@@ -45,7 +46,7 @@ class QFunction(nn.Module):
         return self.head.forward(features, noise)
 
 
-class QPolicy(nn.Module):
+class QPolicy(Part):
     """Takes the action of the highest value, among those a mask allows. Built by `policies.build_q`."""
 
     def __init__(
@@ -107,7 +108,7 @@ class QPolicy(nn.Module):
 
     def env_actions(self, actions: Tensor) -> Tensor:
         """The env's form of actions: offset by its action space's start."""
-        mapped: Tensor = self.action_map(actions)
+        mapped: Tensor = self.action_map.forward(actions)
         return mapped
 
     def initial_state(self, num_envs: int) -> PolicyState | None:

@@ -127,8 +127,7 @@ class Collector:
 
     def rollout(self, buffer: RolloutBuffer) -> Tensor:
         """`collect` without a look at what came of it: of envs that are tensors, the host reads nothing."""
-        policy, stepping = self.policy, self.stepping
-        env_seconds = 0.0
+        stepping, env_seconds = self.stepping, 0.0
         buffer.reset(self.state)
         stepping.begin(buffer.num_steps)
         for step in range(buffer.num_steps):
@@ -145,34 +144,34 @@ class Collector:
             self.obs, self.state = result.obs, stepping.ended(step, result, output.state)
         stepping.value_cuts(buffer)
         self._env_seconds = env_seconds
-        return policy.values(to_tensor(self.obs, self.device), self.state)
+        return self.policy.values(to_tensor(self.obs, self.device), self.state)
 
     def _decide(self, buffer: RolloutBuffer) -> tuple[PolicyOutput, Tensor]:
         """What the policy says to the current observations, which the buffer keeps; and the env's actions."""
-        policy = self.policy
-
-        def choose(obs: TensorObs) -> tuple[Tensor, ...]:
-            output = policy.act(obs, generator=self.generator)
-            assert output.logprobs is not None
-            assert output.values is not None
-            return output.actions, output.logprobs, output.values, policy.env_actions(output.actions)
-
-        acting = self._captured(choose, told=(False, False, False, True))
-        if acting is not None:
-            chosen, logprobs, values, actions = acting(self.obs)
-            buffer.observe(acting.seen)
+        if self.capture is not None:
+            self._try_capture(self._decide_all, told=(False, False, False, True))
+        if self._acting is not None:
+            chosen, logprobs, values, actions = self._acting(self.obs)
+            buffer.observe(self._acting.seen)
             return PolicyOutput(chosen, logprobs, values), actions
-        output = policy.act(buffer.observe(self.obs, self.state), self.state, generator=self.generator)
+        policy, state = self.policy, self.state
+        output = policy.act(buffer.observe(self.obs, state), state, generator=self.generator)
         actions = policy.env_actions(output.actions)
         # On the host actions are waited for here, which is no time of the envs.
         return output, actions if self.stepping.tensors else self.to_host(actions)
 
-    def _captured(self, choose: Choose, *, told: Sequence[bool]) -> CapturedActing | None:
-        """Steps as a graph, if there is to be one."""
+    def _decide_all(self, obs: TensorObs) -> tuple[Tensor, ...]:
+        """A decision as the tensors that a graph hands out."""
+        output = self.policy.act(obs, generator=self.generator)
+        assert output.logprobs is not None
+        assert output.values is not None
+        return output.actions, output.logprobs, output.values, self.policy.env_actions(output.actions)
+
+    def _try_capture(self, choose: Choose, *, told: Sequence[bool]) -> None:
+        """Make a graph of steps, or never again try to."""
         if self.capture is not None:
             attempt, self.capture = self.capture, None
             self._acting = attempt("steps", lambda: CapturedActing(choose, self.obs, self.device, told=told))
-        return self._acting
 
     def collect_transitions(
         self,
@@ -246,9 +245,10 @@ class Collector:
                 actions = exploration.explore(actions, policy.random_actions(obs, generator), generator)
             return actions, policy.env_actions(actions)
 
-        acting = self._captured(choose, told=(True, True))
-        if acting is not None:
-            actions, env_actions = acting(self.obs)
+        if self.capture is not None:
+            self._try_capture(choose, told=(True, True))
+        if self._acting is not None:
+            actions, env_actions = self._acting(self.obs)
             return actions, env_actions.numpy()
         actions, env_actions = choose(self.to_device(self.obs))
         return actions, self.to_host(env_actions).numpy()
