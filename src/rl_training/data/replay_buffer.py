@@ -27,7 +27,7 @@ from torch import Tensor
 from rl_training.data.frame_stacks import FrameHistory, Stack
 from rl_training.data.layout import RolloutLayout, Shape
 from rl_training.data.segments import segment_version
-from rl_training.data.storage import Allocate, in_memory
+from rl_training.data.storage import Allocate, in_memory, rows_of
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.types import Array, Obs, Segment, StepResult, TensorObs
 
@@ -105,12 +105,9 @@ class ReplayBuffer:
         """Transitions that can be drawn now."""
         self.dropped = 0
         """Transitions that were not kept because their observations are no stacks that follow each other."""
-        self._columns = np.arange(num_envs)
+        self._columns = self._here = np.arange(num_envs)
         self._clock = np.zeros(num_envs, np.int32)
-        on_host = self.actions.device.type == "cpu"
-        self._fields: dict[str, Any] = {
-            name: tensor.numpy() if on_host else tensor for name, tensor in self.tensors().items()
-        }
+        self._fields = {name: rows_of(tensor) for name, tensor in self.tensors().items()}
         self._flat = {name: view(tensor).flatten(0, 1) for name, tensor in self.tensors().items()}
         self.device = self._flat["actions"].device
         """Where batches are made: `view` may show the tensors to another device than the one they are on."""
@@ -144,36 +141,34 @@ class ReplayBuffer:
             self.heads += 1
         self._clock.fill(0)
         self._begin_stacks(self._columns, obs)
-        self._open(self.heads, self._columns, self._stored(obs))
+        self._arrive(obs)
 
     def add(self, actions: Tensor, result: StepResult) -> Written:
         """Take in one step of all envs: the policy's actions and what came of them."""
-        here, columns = self.heads % self.slots, self._columns
-        rows = (here, columns)
+        here, fields, ended = self._here, self._fields, result.ended
         kept = self._kept(result)
-        self._put("actions", rows, actions)
-        self._put("rewards", rows, result.rewards)
-        self._put("terminated", rows, result.terminated)
-        self._put("truncated", rows, result.truncated)
-        self._put("starts", rows, True if kept is None else kept)
+        on_host = isinstance(fields["actions"], np.ndarray)
+        fields["actions"][here] = actions.numpy(force=True) if on_host else actions
+        fields["rewards"][here] = np.asarray(result.rewards, np.float32)  # NumPy would cast them one by one
+        fields["terminated"][here] = result.terminated
+        fields["truncated"][here] = result.truncated
+        fields["starts"][here] = True if kept is None else kept
         overwritten = []
-        ended = result.ended
         if len(ended) and result.final_obs is not None:
             self.heads[ended] += 1
             self._clock[ended] += 1
-            overwritten.append(self._open(self.heads[ended], ended, self._stored(result.final_obs)))
+            overwritten.append(self._open(self._at_head(ended), ended, self._stored(result.final_obs)))
         self.heads += 1
         self._clock += 1
-        self._clock[ended] = 0
+        if len(ended):
+            self._clock[ended] = 0
         if kept is not None:
             overwritten += self._begin_stacks(np.union1d(ended, np.flatnonzero(~kept)), result.obs)
-        overwritten.append(self._open(self.heads, columns, self._stored(result.obs)))
-        completed: Array = here * self.num_envs + columns
-        if kept is not None:
-            completed = completed[kept]
+        overwritten.append(self._arrive(result.obs))
+        completed = here if kept is None else here[kept]
         self.total += self.num_envs
         self.count += len(completed)
-        return Written(completed, np.concatenate(overwritten))
+        return Written(completed, np.concatenate(overwritten) if len(overwritten) > 1 else overwritten[0])
 
     def _kept(self, result: StepResult) -> Array | None:
         """Which envs' transitions can be drawn later: those whose stacks follow each other. None: all."""
@@ -200,7 +195,7 @@ class ReplayBuffer:
             stacks.known[columns] = 0
             odd = columns[~stacks.repeats(columns)]
             for frame in range(stacks.lookback if len(odd) else 0):
-                overwritten.append(self._open(self.heads[odd], odd, stacks.older(odd, frame)))
+                overwritten.append(self._open(self._at_head(odd), odd, stacks.older(odd, frame)))
                 self.heads[odd] += 1
                 stacks.known[odd] += 1
         return overwritten
@@ -208,43 +203,38 @@ class ReplayBuffer:
     def _stored(self, obs: Obs) -> Obs:
         return obs if self._stacks is None else self._stacks.newest(obs)
 
-    def _open(self, heads: Array, columns: Array, obs: Obs) -> Array:
+    def _arrive(self, obs: Obs) -> Array:
+        """Put what all envs show now at their heads; what happens in the next step belongs there, too."""
+        self._here = self._at_head(self._columns)
+        return self._open(self._here, self._columns, self._stored(obs))
+
+    def _at_head(self, columns: Array) -> Array:
+        """The flat indices of some envs' heads."""
+        rows: Array = self.heads[columns] % self.slots * self.num_envs + columns
+        return rows
+
+    def _open(self, rows: Array, columns: Array, obs: Obs) -> Array:
         """Put observations into slots that start nothing yet; what was there before is gone.
 
         With it goes what starts less than a stack further on, for its older frames were there.
         """
-        rows = (heads % self.slots, columns)
-        gone = ((heads + self._lookback) % self.slots, columns) if self._lookback else rows
-        self.count -= int(self._get("starts", gone).sum())
-        self._put("starts", gone, False)
-        for name in ("terminated", "truncated"):
-            self._put(name, rows, False)
-        self._put("generation", rows, self._get("generation", rows) + 1)
-        self._put("age", rows, self._clock[columns])
+        fields = self._fields
+        gone = (rows + self._lookback * self.num_envs) % self.size if self._lookback else rows
+        started = fields["starts"][gone]
+        self.count -= int(started.sum() if isinstance(started, Tensor) else np.count_nonzero(started))
+        fields["starts"][gone] = False
+        fields["terminated"][rows] = False
+        fields["truncated"][rows] = False
+        fields["generation"][rows] = fields["generation"][rows] + 1
+        fields["age"][rows] = self._clock[columns]
         if self._stacks is not None:
-            self._put("history", rows, self._stacks.known[columns])
+            fields["history"][rows] = self._stacks.known[columns]
         if isinstance(obs, dict):
             for key, part in obs.items():
-                self._put(f"obs/{key}", rows, part)
+                fields[f"obs/{key}"][rows] = part
         else:
-            self._put("obs", rows, obs)
-        flat: Array = gone[0] * self.num_envs + columns
-        return flat
-
-    def _put(self, name: str, rows: tuple[Array, Array], values: Any) -> None:
-        """Write rows of a field; in main memory through NumPy, which is cheaper for few rows."""
-        target = self._fields[name]
-        if isinstance(target, Tensor):
-            index = tuple(torch.from_numpy(part).to(self.device) for part in rows)
-            target[index] = torch.as_tensor(values).to(self.device, target.dtype)
-        else:
-            target[rows] = values.numpy(force=True) if isinstance(values, Tensor) else values
-
-    def _get(self, name: str, rows: tuple[Array, Array]) -> Any:
-        target = self._fields[name]
-        if isinstance(target, Tensor):
-            return target[tuple(torch.from_numpy(part).to(self.device) for part in rows)]
-        return target[rows]
+            fields["obs"][rows] = obs
+        return gone
 
     def next_index(self, index: Tensor, steps: Tensor | int = 1) -> Tensor:
         """The flat index so many slots further on in the same column."""
@@ -304,14 +294,14 @@ class ReplayBuffer:
                     )
                 target[: len(saved)] = saved.to(target.device)
         self.heads[:] = state["heads"]
+        self._here = self._at_head(self._columns)
         self._clock[:] = state["clock"]
         self.total, self.count = int(state["total"]), int(state["count"])
         self.dropped = int(state.get("dropped", 0))
         if self._stacks is not None:
-            now = (self.heads % self.slots, self._columns)
-            index = torch.from_numpy(now[0] * self.num_envs + now[1]).to(self.device)
+            index = torch.from_numpy(self._here).to(self.device)
             self._stacks.keep(_host(self._rebuilt(index)))
-            self._stacks.known[:] = torch.as_tensor(self._get("history", now)).numpy(force=True)
+            self._stacks.known[:] = self.take("history", index).numpy(force=True)
 
     def _segment(self, block: int) -> Segment:
         begin = block * self.segment_slots

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.types import Array
+
 Allocate = Callable[[tuple[int, ...], torch.dtype], Tensor]
 """Makes a tensor of zeros."""
 
@@ -59,6 +61,26 @@ def on_disk(folder: Path) -> Allocate:
     they take room as they are written to.
     """
     return partial(_mapped, folder=folder)
+
+
+def rows_of(tensor: Tensor) -> Any:
+    """The rows of a tensor `[slots, envs, …]` by flat index: NumPy's in main memory, cheaper for few rows."""
+    flat = tensor.flatten(0, 1)
+    return flat.numpy() if tensor.device.type == "cpu" else DeviceRows(flat)
+
+
+class DeviceRows:
+    """A tensor that is written and read by NumPy's indices wherever it is."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __getitem__(self, rows: Array) -> Tensor:
+        return self.tensor[torch.from_numpy(rows).to(self.tensor.device)]
+
+    def __setitem__(self, rows: Array, values: Any) -> None:
+        index = torch.from_numpy(rows).to(self.tensor.device)
+        self.tensor[index] = torch.as_tensor(values).to(self.tensor.device, self.tensor.dtype)
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

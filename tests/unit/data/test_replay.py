@@ -19,6 +19,7 @@ from rl_training.data.mixed import MixedSampler
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.data.sequences import SequenceSampler
+from rl_training.data.storage import DeviceRows
 from rl_training.data.sum_tree import SumTree
 from rl_training.errors import ConfigError
 from rl_training.types import StepResult
@@ -61,7 +62,7 @@ class Replay(RuleBasedStateMachine):
     def make(self) -> None:
         self.buffer = self.life.buffer(self.capacity, self.folder)
         if self.by_tensors:  # rows are written as they are on a GPU, without NumPy's views
-            self.buffer._fields = dict(self.buffer.tensors())
+            self.buffer._fields = {k: DeviceRows(t.flatten(0, 1)) for k, t in self.buffer.tensors().items()}
         kind = PrioritizedSampler if self.prioritized else UniformSampler
         self.sampler = kind(self.buffer, gamma=0.9, n_step=self.n)
 
