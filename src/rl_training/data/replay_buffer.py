@@ -240,6 +240,14 @@ class ReplayBuffer:
         """The flat index so many slots further on in the same column."""
         return (index + steps * self.num_envs) % self.size
 
+    def starting(self, index: Tensor) -> Tensor:
+        """Those of some flat indices at which a transition starts."""
+        starts = self._fields["starts"]
+        if index.device.type != "cpu" or not isinstance(starts, np.ndarray):
+            return index[self.take("starts", index)]
+        rows = index.numpy()
+        return torch.from_numpy(rows[starts[rows]])
+
     def take(self, name: str, index: Tensor) -> Any:
         """Rows of a field by flat index; for `obs` a tensor or a dict of them."""
         if self._stacks is not None and name == "obs":

@@ -24,6 +24,7 @@ class UniformSampler:
     def __init__(self, buffer: ReplayBuffer, *, gamma: float, n_step: int = 1) -> None:
         self.buffer, self.gamma, self.n_step = buffer, gamma, n_step
         self._powers = torch.tensor([gamma**k for k in range(n_step + 1)], device=buffer.device)
+        self._zero, self._gamma = torch.tensor([0.0, gamma], device=buffer.device)
         self._ones = torch.ones(0, device=buffer.device)
 
     def written(self, written: Written) -> None:
@@ -66,8 +67,8 @@ class UniformSampler:
         """Discounted rewards over up to n steps, the discount of what follows, and where that is."""
         buffer = self.buffer
         if self.n_step == 1:
-            goes_on = buffer.take("terminated", index).logical_not_()
-            return buffer.take("rewards", index), goes_on * self.gamma, buffer.next_index(index)
+            discount = torch.where(buffer.take("terminated", index), self._zero, self._gamma)
+            return buffer.take("rewards", index), discount, buffer.next_index(index)
         ahead = torch.arange(self.n_step, device=index.device)
         path = buffer.next_index(index[:, None], ahead)
         ends = buffer.take("terminated", path) | buffer.take("truncated", path)
@@ -90,7 +91,7 @@ class UniformSampler:
         buffer = self.buffer
         limit = buffer.filled * buffer.num_envs
         index = torch.randint(limit, (count,), generator=generator, device=generator.device).to(buffer.device)
-        return index[buffer.take("starts", index)]
+        return buffer.starting(index)
 
     def state_dict(self) -> dict[str, Any]:
         """What the buffer does not already hold."""
