@@ -47,8 +47,8 @@ LONG, SHORT = Workload(10**6, 256, 1000), Workload(1000, 256, 1000)
         ("auto", "cpu", LONG, None, "eager", "no C++ compiler"),
         ("off", "cuda", LONG, "g++", "eager", "compile: off"),
         ("on", "cuda", SHORT, "g++", "compiled and captured", "compile: on"),
-        ("auto", "cuda", SHORT, "g++", "captured", "takes about 40 s and would save about 0 s"),
-        ("auto", "cuda", LONG, "g++", "compiled and captured", "would save about 100 s"),
+        ("auto", "cuda", SHORT, "g++", "captured", "takes about 15 s and would save about 0 s"),
+        ("auto", "cuda", LONG, "g++", "compiled and captured", "would save about 50 s"),
         ("on", "cuda", LONG, None, "captured", "no C++ compiler"),
     ],
 )
