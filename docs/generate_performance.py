@@ -369,6 +369,7 @@ AIMS = (
     speed_aim("PPO, 8 envs", "ppo-envs", 1.8, SB3, num_envs=8),
     speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, num_envs=64),
     speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, who=f"{OURS}, native", num_envs=64),
+    speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, who=f"{OURS}, pipelined", num_envs=64),
     overhead("Gymnasium's vector alone"),
     overhead("envs alone"),
     speed_aim("DQN, 1 thread", "off-policy", 1.8, SB3, algo="dqn", threads=1),
