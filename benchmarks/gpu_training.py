@@ -15,6 +15,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -91,7 +92,7 @@ class Clock(rl_training.Callback):
         if self.solved_at is not None and statistics.get("rollout/return_mean", 0.0) >= self.solved_at:
             torch.cuda.synchronize()
             before = time.perf_counter()
-            self.evaluation = sum(trainer.evaluate().returns) / 20
+            self.evaluation = fmean(trainer.evaluate().returns)
             if self.evaluation >= self.solved_at:
                 self.solved = before - self.begin - self.looking
                 trainer.stop("solved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -70,9 +71,19 @@ def plan(
         if run_dir is not None and not all(p.startswith(overrides.origin) for p in error.problems):
             raise _unreadable(error, run_dir) from None
         raise
+    resolved = _settled(resolved, checkpoint.config)
     changes = config_changes(checkpoint.config, resolved, layers[-1].origin)
     require_allowed(changes, allow_drift=allow_drift, accepted=_accepted(run_dir))
     return Continuation(checkpoint, run_dir, resolved, changes)
+
+
+def _settled(resolved: Resolved, saved: TrainConfig) -> Resolved:
+    """An automatic choice has been made when the run began, and stays."""
+    config = resolved.config
+    if config.env.backend != "auto":
+        return resolved
+    env = dataclasses.replace(config.env, backend=saved.env.backend)
+    return dataclasses.replace(resolved, config=dataclasses.replace(config, env=env))
 
 
 def session_of(checkpoint: Checkpoint, config: TrainConfig, env: Any, device: str | None = None) -> Session:

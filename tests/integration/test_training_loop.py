@@ -429,3 +429,15 @@ def _other_env() -> Any:
     import gymnasium
 
     return gymnasium.make("Acrobot-v1")
+
+
+@pytest.mark.parametrize("backend", ["sync", "native"])
+def test_an_automatic_backend_stays_what_it_was(backend: str, tmp_path: Path) -> None:
+    """From 16 CartPoles on `auto` would choose native: a run that began otherwise goes on as it began."""
+    run = rl_training.train(
+        algo="ppo", env_id="CartPole-v1", num_envs=16, total_timesteps=256, output_dir=str(tmp_path),
+        env={"backend": backend}, hyperparams={"num_steps": 16, "num_minibatches": 2},
+    )  # fmt: skip
+    again = rl_training.resume(run.run_dir, total_timesteps=512, env={"backend": "auto"})
+    metadata = json.loads((again.run_dir / "metadata.json").read_text())
+    assert metadata["resumes"][-1]["grade"] == "exact"

@@ -159,7 +159,7 @@ class OrnsteinUhlenbeckNoise:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the process is."""
-        return {"value": self._value}
+        return {"value": None if self._value is None else self._value.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""

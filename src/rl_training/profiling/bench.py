@@ -16,11 +16,9 @@ import torch
 from rl_training import registry
 from rl_training.assembly import make_session
 from rl_training.continuation import algorithm_of
-from rl_training.errors import ConfigError
 from rl_training.execution import loop_settings, training_envs
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import Resolved, replace
-from rl_training.runtime.collector import Collector
 from rl_training.runtime.device import torch_settings
 from rl_training.runtime.trainer import Trainer
 from rl_training.types import Evaluation
@@ -71,15 +69,8 @@ class Bench:
             self.trainer = family(
                 algorithm, envs, settings, metrics=nowhere, checkpoints=nowhere, evaluator=_never
             )
-            self._require_collection()
             self.trainer.collector.start()
             self._stack = stack.pop_all()
-
-    def _require_collection(self) -> None:
-        """Never measure collection in turn with learning and call it something else."""
-        wanted = getattr(self.config, "collection", "serial")
-        if wanted != "serial" and type(self.trainer.collector) is Collector:
-            raise ConfigError(f"collection: {wanted!r} cannot be profiled")
 
     def settings(self) -> Any:
         """The threads and kernels that the configuration asks for, while in this block."""

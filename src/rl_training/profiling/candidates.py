@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -108,18 +107,14 @@ def _devices(device: torch.device) -> list[Candidate]:
 
 
 def _keys(config: TrainConfig) -> list[Candidate]:
-    """Settings that a configuration may know."""
-    known = {field.name for field in dataclasses.fields(config)}
-    found = []
-    if "compile" in known:
-        present = getattr(config, "compile")  # noqa: B009
-        found += [
-            Candidate("compile", choice, "equivalent", ("learn", "inference"))
-            for choice in ("on", "off")
-            if choice != present
-        ]
-    if "collection" in known and getattr(config, "collection") == "serial":  # noqa: B009
-        note = "learns from rollouts of an older policy"
+    """How updates are computed, and when steps are collected."""
+    found = [
+        Candidate("compile", choice, "equivalent", ("learn", "inference"))
+        for choice in ("on", "off")
+        if choice != config.compile
+    ]
+    if config.collection == "serial":
+        note = "learns from what an older policy did"
         parts = ("env", "inference", "transfer", "overhead")
         found.append(Candidate("collection", "pipelined", "data", parts, note))
     return found

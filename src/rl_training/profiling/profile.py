@@ -69,10 +69,15 @@ class Profile:
 
     def settings(self) -> dict[str, Any]:
         """The present value of everything that a candidate may change."""
-        config, others = self.config, ("compile", "collection")
-        known = {"num_envs": config.num_envs, "env.backend": config.env.backend, "threads": config.threads}
-        extra = {name: getattr(config, name) for name in others if hasattr(config, name)}
-        return {**known, "device": self.device, **extra}
+        config = self.config
+        return {
+            "num_envs": config.num_envs,
+            "env.backend": config.env.backend,
+            "threads": config.threads,
+            "device": self.device,
+            "compile": config.compile,
+            "collection": config.collection,
+        }
 
 
 def profile(

@@ -215,9 +215,11 @@ def test_noise_that_drifts_stays_in_its_own_memory() -> None:
     noise, actions = OrnsteinUhlenbeckNoise(0.2), torch.zeros(2, 1)
     generator = torch.Generator().manual_seed(0)
     noise.explore(actions, actions, generator)
-    where = noise.state_dict()["value"]
+    where, saved = noise._value, noise.state_dict()["value"]
     again = noise.explore(actions, actions, generator)
-    assert noise.state_dict()["value"] is where
+    assert noise._value is where
+    assert where is not None
+    assert not torch.equal(saved, where)  # what was saved stays as it was
     assert torch.equal(again, where)
     noise.reset(torch.tensor([True, False]))
     assert where[0] == 0.0
