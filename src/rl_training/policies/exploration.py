@@ -39,6 +39,7 @@ class Level:
         self.value = initial
         self._on_device: Tensor | None = None
 
+    @torch.inference_mode()  # the tensor is made while collecting, which is in it
     def set_progress(self, progress: float) -> None:
         """The number at this point of the run."""
         done = min(progress / self.fraction, 1.0) if self.fraction > 0 else 1.0

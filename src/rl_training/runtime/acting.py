@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.recorded import captured
+from rl_training.runtime.tracing import Recording
 from rl_training.types import Obs, TensorObs
 
 Choose = Callable[[TensorObs], Sequence[Tensor]]
@@ -25,9 +26,12 @@ class CapturedActing:
         self.seen: TensorObs = _each(self._shown, lambda tensor: tensor.to(device))
         """The observations of the last call, on the device."""
         self._told = told
+        with Recording() as first:
+            examples = choose(self.seen)
+        first.undo()  # it has only shown the shapes: no random number may be lost to that
         self._results = [
-            torch.empty_like(result, device="cpu").pin_memory() if host else torch.empty_like(result)
-            for result, host in zip(choose(self.seen), told, strict=True)
+            torch.empty_like(example, device="cpu").pin_memory() if host else torch.empty_like(example)
+            for example, host in zip(examples, told, strict=True)
         ]
 
         def run() -> list[Tensor]:

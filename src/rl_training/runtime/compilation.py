@@ -155,7 +155,9 @@ class Updates:
         if not self.plan.mode.endswith("captured"):
             return None
         mode: Mode = "compiled" if self.plan.mode.startswith("compiled") else "eager"
-        return Updates(self.algorithm, Plan(mode, self.plan.reason))
+        inner = Updates(self.algorithm, Plan(mode, self.plan.reason))
+        inner.problems = self.problems  # what it meets is told as ours
+        return inner
 
     def record_round(self, *, plain: recorded.Round, quick: recorded.Round) -> recorded.RecordedRound | None:
         """A longer computation as one graph, or None if it cannot be, and why is said."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -81,8 +81,10 @@ def torch_settings(
         torch.set_float32_matmul_precision("high")
     if deterministic == "auto":  # kernels write all of their results: no need to write NaN there first
         filling.fill_uninitialized_memory = False
+    # Streams and graphs belong to whichever GPU is the current one.
+    current = torch.cuda.device(device) if device.type == "cuda" and device.index else nullcontext()
     try:
-        with freed_memory_kept():
+        with freed_memory_kept(), current:
             yield
     finally:
         torch.set_num_threads(before[0])

@@ -108,6 +108,9 @@ class OnPolicyTrainer(Trainer):
         self._whole = self.updates.record_round(
             plain=lambda: self._round(self.algorithm.update), quick=lambda: self._round(inner)
         )
+        if self._whole is None:  # the envs are where they were, and that is what the policy must see
+            with torch.inference_mode():
+                self.collector.obs = self.collector.stepping.observations()
 
     def _round(self, update: Callable[[Batch], UpdateResult]) -> list[UpdateResult]:
         """A whole iteration without a look at any value; the envs know where the last one has left them."""
@@ -125,10 +128,10 @@ class OnPolicyTrainer(Trainer):
         begin = perf_counter()
         results = whole()
         self.collector.look_at(self.buffer)
-        self._collected()
         self.note(results)
         self.check_finite()
         self.profiler.add("learn", perf_counter() - begin)
+        self._collected()
 
     def batch(self) -> RolloutBatch:
         """A minibatch of the last rollout."""

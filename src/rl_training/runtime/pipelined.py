@@ -93,6 +93,8 @@ class PipelinedCollector(Collector):
         begin = perf_counter()
         freight = self.sampler.freight
         assert isinstance(freight, SharedTransitions)
+        if self.device.type == "cuda":  # which may still be reading the buffer for the last updates
+            torch.cuda.current_stream(self.device).synchronize()
         for actions, result in freight.results(self._take(block, ahead)):
             store(actions, result)
             self.obs = result.obs

@@ -103,7 +103,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @torch.inference_mode()  # some of them may have been made in it
     def undo(self) -> None:
         """Bring tensors and generators back to where they were."""
-        for tensor, before in self.written:
+        for tensor, before in reversed(self.written):  # of two names for one memory the first saved is right
             tensor.copy_(before)
         for generator, state in self.generators:
             generator.set_state(state)

@@ -18,7 +18,7 @@ from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import CapturableSampler
 from rl_training.data.storage import in_memory
 from rl_training.experiment.checkpoint import read_checkpoint
-from rl_training.policies.exploration import OrnsteinUhlenbeckNoise
+from rl_training.policies.exploration import Level, OrnsteinUhlenbeckNoise
 from rl_training.runtime import off_policy, recorded, trainer
 from rl_training.runtime.compilation import Plan
 from rl_training.runtime.off_policy import OffPolicyTrainer
@@ -149,8 +149,12 @@ def test_a_whole_iteration_is_the_same_as_its_parts(tmp_path: Path, request: pyt
 
 def test_iterations_that_look_at_a_value_stay_in_parts(tmp_path: Path, rehearsed: type[Rehearsal]) -> None:
     with pytest.warns(UserWarning, match="cannot be captured"):
-        _, lines, metadata = run_ppo(tmp_path, hyperparams={"target_kl": 0.5})
+        state, lines, metadata = run_ppo(tmp_path / "parts", hyperparams={"target_kl": 0.5})
     assert len(lines) == 5
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "plan_for", lambda *_: Plan("eager", "twin"))
+        twin = run_ppo(tmp_path / "plain", hyperparams={"target_kl": 0.5})
+    assert_same(state, twin[0])
     assert "looks at a value" in metadata["compilation"]["problems"][0]
 
 
@@ -224,3 +228,11 @@ def test_noise_that_drifts_stays_in_its_own_memory() -> None:
     noise.reset(torch.tensor([True, False]))
     assert where[0] == 0.0
     assert where[1] != 0.0
+
+
+def test_a_level_made_while_collecting_follows_its_schedule() -> None:
+    level = Level(1.0, 0.0, 0.5)
+    with torch.inference_mode():
+        level.on(torch.device("meta"))
+    level.set_progress(0.25)
+    assert level.value == pytest.approx(0.5)
