@@ -168,8 +168,10 @@ def require_sound(arguments: list[str]) -> None:
 
 @functools.cache
 def every_option() -> frozenset[str]:
-    """The options of every command and of every algorithm's configuration."""
+    """The options of every command, of every algorithm's configuration and of the benchmarks."""
     known: set[str] = {"--help", "--version"}
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        known |= set(re.findall(r'"(--[a-z][\w-]*)"', script.read_text(encoding="utf-8")))
     for name, (module, text) in {**COMMANDS, **SUBCOMMANDS}.items():
         parser = Parser(name, text)
         importlib.import_module(f"rl_training.cli.{module}").add_arguments(parser)
