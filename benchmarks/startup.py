@@ -50,6 +50,7 @@ def seconds_of(arguments_of_python: list[str]) -> float:
         "OMP_NUM_THREADS": "1",
         "JAX_PLATFORMS": "cpu",
     }
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files of installed packages are there anyway
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         done = subprocess.run(

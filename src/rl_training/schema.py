@@ -7,10 +7,14 @@ documentation and the command line's help are generated from these strings.
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import Field as DataclassField
 from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -56,7 +60,7 @@ ScheduleKind = Literal["constant", "linear", "cosine"]
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make `cls` a frozen, keyword-only, strict and self-validating section of a configuration."""
-    settings = ConfigDict(extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True)
+    settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     validated: type[T] = _pydantic_dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[assignment]
     construct: Any = validated.__init__
 
@@ -127,12 +131,30 @@ def _describe(detail: Mapping[str, Any], section: type[Any], key: str) -> str:
     return message if "got " in message else f"{message}, got {detail['input']!r}"
 
 
-def field_docs(cls: type[Any]) -> dict[str, str]:
+@functools.cache
+def field_docs(cls: type[Any]) -> Mapping[str, str]:
     """The documentation string of each field of a `config` dataclass."""
     if not is_dataclass(cls):
         raise TypeError(f"{cls!r} is not a config section")
     docs = {f.name: "" for f in fields(cls)}
-    for owner in reversed(cls.__mro__):  # a class knows the strings of its own fields, not of inherited ones
-        for name, info in vars(owner).get("__pydantic_fields__", {}).items():
-            docs[name] = (info.description or docs[name]).strip()
+    for owner in reversed(cls.__mro__):
+        docs.update(_strings_under_fields(owner) if is_dataclass(owner) else {})
     return docs
+
+
+def _strings_under_fields(cls: type[Any]) -> dict[str, str]:
+    """What the source of a class says below its own fields. Read when it is asked for, not at every start."""
+    try:
+        source = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except OSError:  # typed into a prompt
+        return {}
+    (defined,) = source.body
+    assert isinstance(defined, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(defined.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

@@ -487,6 +487,16 @@ print(code, *heavy, file=sys.stderr)
         assert set(heavy) <= allowed
         assert done.stdout
 
+    def test_training_without_compilation_does_not_import_torchs_compiler(self, tmp_path: Path) -> None:
+        code = """
+import sys
+from rl_training.cli import main
+main(sys.argv[1:])
+print([m for m in ("torch", "torch._dynamo", "torch._inductor") if m in sys.modules], file=sys.stderr)
+"""
+        done = shell("train", *CARTPOLE, "--output-dir", str(tmp_path), "--quiet", code=code)
+        assert done.stderr.splitlines()[-1] == "['torch']"
+
     def test_version_and_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--version"]) == 0
         assert capsys.readouterr().out == f"axiomrl {rl_training.__version__}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -13,6 +14,11 @@ __all__ = ["Adam", "GuardedOptimizer", "descend"]
 
 class GuardedOptimizer(torch.optim.Optimizer):
     """An optimiser that takes gradients as they are and decides on the device whether to use them."""
+
+    # Torch keeps its compiler away from these, and would take a second to import it for that.
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
 
     def prepare(self) -> None:
         """Make what steps remember now instead of at the first of them."""

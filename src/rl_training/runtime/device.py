@@ -69,14 +69,15 @@ def torch_settings(
     filling: Any = torch.utils.deterministic
     before = (
         torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
+        torch.get_deterministic_debug_mode(),
         filling.fill_uninitialized_memory,
         torch.get_float32_matmul_precision(),
     )
     if exact and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(exact)
+    # Unlike `use_deterministic_algorithms` this does not import torch's compiler, which takes a second.
+    torch.set_deterministic_debug_mode("error" if exact else "default")
     if precision == "tf32" and device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     if deterministic == "auto":  # kernels write all of their results: no need to write NaN there first
@@ -88,6 +89,6 @@ def torch_settings(
             yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        torch.set_deterministic_debug_mode(before[1])
         filling.fill_uninitialized_memory = before[2]
         torch.set_float32_matmul_precision(before[3])

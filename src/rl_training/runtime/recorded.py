@@ -29,8 +29,6 @@ Backend = Callable[[GraphModule, Sequence[Tensor]], Run]
 
 Round = Callable[[], list[UpdateResult]]
 
-_INDUCTOR = {"loop_ordering_after_fusion": False}
-"""Torch 2.11 trips over SAC's update on a GPU when it looks for other orders of loops."""
 TOLERANCE = 0.1
 """How far a recorded update may be from the plain one, relative to what the plain one changes: rounding moves
 weights whose gradient is next to nothing by a whole step of Adam. Another computation is off by far more."""
@@ -40,10 +38,14 @@ def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
     """Machine code for a graph, by torch's compiler."""
     import torch._inductor
 
+    settings = {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "loop_ordering_after_fusion": False,  # torch 2.11 trips over SAC's update on a GPU with it
+    }
     with torch.no_grad():
         # Unlike `compile` this finds what an earlier process has compiled.
         compiled: Run = torch._inductor.standalone_compile(
-            graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": _INDUCTOR}
+            graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": settings}
         )
     return compiled
 
