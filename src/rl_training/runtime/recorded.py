@@ -30,8 +30,10 @@ Backend = Callable[[GraphModule, Sequence[Tensor]], Run]
 Round = Callable[[], list[UpdateResult]]
 
 TOLERANCE = 0.1
-"""How far a recorded update may be from the plain one, relative to what the plain one changes: rounding moves
-weights whose gradient is next to nothing by a whole step of Adam. Another computation is off by far more."""
+"""How far a recorded update may be from the plain one, relative to what the plain one changes."""
+WAYWARD = 64
+"""Of so many numbers one may go anywhere: rounding moves weights whose gradient is next to nothing by a whole
+step of Adam, up or down. Another computation has most of them elsewhere."""
 
 
 def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
@@ -204,7 +206,8 @@ def _require_same(found: Sequence[Tensor], expected: Sequence[Tensor], before: S
     for ours, plain, origin in zip(found, expected, origins, strict=True):
         ours, plain, start = (tensor.double().nan_to_num() for tensor in (ours, plain, origin))
         change = torch.linalg.vector_norm(plain - start)
-        error = torch.linalg.vector_norm(ours - plain)
+        errors = (ours - plain).abs().flatten().sort().values
+        error = torch.linalg.vector_norm(errors[: len(errors) - len(errors) // WAYWARD])
         if not bool(error <= TOLERANCE * change + 1e-6 * torch.linalg.vector_norm(start) + 1e-12):
             shape = tuple(plain.shape)
             raise Uncapturable(

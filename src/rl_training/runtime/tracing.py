@@ -7,6 +7,7 @@ not change, no value is read, and what counters decide is said by `Algorithm.kin
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -238,9 +239,11 @@ def _adam(
     **_: Any,
 ) -> None:
     """What torch's fused Adam does, in operations that a compiler can fuse with those around them."""
-    count = steps[0].double()  # 1 - β^t loses half its digits in float32 at the first steps
-    rate = (lr / (1.0 - beta1**count)).float()
-    root = (1.0 - beta2**count).sqrt().float()
+    # 1 - β^t loses half its digits in float32 at the first steps. Written as exponentials, which Inductor
+    # computes once: powers it would compute again for every few weights.
+    count = steps[0].double()
+    rate = (lr / (1.0 - torch.exp(count * _log(beta1)))).float()
+    root = (1.0 - torch.exp(count * _log(beta2))).sqrt().float()
     keep = None if found_inf is None else found_inf == 0
     for param, grad, mean, square in zip(params, grads, means, squares, strict=True):
         scaled = grad if grad_scale is None else grad / grad_scale
@@ -251,8 +254,18 @@ def _adam(
             old.copy_(new if keep is None else torch.where(keep, new, old))
 
 
+def _log(number: float) -> float:
+    return math.log(number) if number else -math.inf
+
+
+def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """Products, then the bias, which a compiler adds in whatever comes next."""
+    return torch.bmm(left, right) * alpha + bias * beta
+
+
 _DECOMPOSED: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.baddbmm.default: _baddbmm,
     torch.ops.aten._fused_adam_.default: _adam,
     torch.ops.aten._fused_adam_.tensor_lr: _adam,
 }
-"""Operations that compilers do not know."""
+"""Operations that compilers do not know, or do more slowly."""

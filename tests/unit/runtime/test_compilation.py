@@ -30,7 +30,7 @@ from rl_training.runtime.compilation import (
     possible_modes,
     units,
 )
-from rl_training.runtime.tracing import Recording
+from rl_training.runtime.tracing import Recording, Uncapturable
 from rl_training.types import Batch, Spec, TransitionBatch, UpdateResult
 
 LONG, SHORT = Workload(10**6, 256, 1000), Workload(1000, 256, 1000)
@@ -240,6 +240,20 @@ def test_what_cannot_be_recorded_is_computed_as_it_is(scale: Callable[[Tensor], 
     if scale is not draws_by_numbers:  # which draw from torch's own generator
         plain.update(batch_of(0))
         torch.testing.assert_close(algorithm.policy.state_dict(), plain.policy.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("numbers", "elsewhere", "same"), [(256, 4, True), (256, 5, False), (63, 1, False), (1, 1, False)]
+)
+def test_rounding_may_turn_a_few_steps_around(numbers: int, elsewhere: int, same: bool) -> None:
+    before, expected = torch.zeros(numbers), torch.full((numbers,), 1e-3)
+    found = expected.clone()
+    found[:elsewhere] *= -1.0
+    if same:
+        recorded._require_same([found], [expected], [before])
+    else:
+        with pytest.raises(Uncapturable, match="other numbers"):
+            recorded._require_same([found], [expected], [before])
 
 
 def test_an_optimiser_that_cannot_be_prepared_is_a_reason() -> None:
