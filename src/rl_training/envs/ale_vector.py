@@ -10,6 +10,7 @@ from ale_py.vector_env import AtariVectorEnv
 
 from rl_training.envs.backends import Env
 from rl_training.envs.config import EnvConfig
+from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.errors import EnvError
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ class AleBackend:
     begin with black frames, where ours repeat the first one.
     """
 
-    name: ClassVar[str] = "ale"
-    replays: ClassVar[bool] = False
-    reseeds: ClassVar[bool] = False  # ALE loads the game anew for a seed, which takes as long as 250 steps
+    kind: ClassVar[BackendKind] = BACKENDS["ale"]
     direct: bool = False
     restarts: int = 0
 

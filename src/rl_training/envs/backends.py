@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from rl_training.envs import direct_state
+from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.envs.spaces import Space, allocate
 from rl_training.errors import EnvError, MissingExtraError
 from rl_training.types import IS_SUCCESS
@@ -26,11 +27,7 @@ EnvFn: TypeAlias = Callable[[], Env]
 class Backend(Protocol):
     """Steps `num_envs` envs and leaves the outcome in its arrays, which it overwrites in place."""
 
-    name: ClassVar[str]
-    replays: ClassVar[bool]
-    """Whether its state is restored by replaying actions."""
-    reseeds: ClassVar[bool]
-    """Whether every episode starts from a seed of its own, or only the first one after `VectorEnv.reset`."""
+    kind: ClassVar[BackendKind]
     direct: bool
     """Whether the state of its envs can also be read and written, so that `capture` and `restore` work."""
     restarts: int
@@ -93,9 +90,7 @@ def describe_failure(where: str, error: BaseException) -> str:
 class SyncBackend:
     """All envs in this process, one after the other."""
 
-    name: ClassVar[str] = "sync"
-    replays: ClassVar[bool] = True
-    reseeds: ClassVar[bool] = True
+    kind: ClassVar[BackendKind] = BACKENDS["sync"]
 
     def __init__(
         self,

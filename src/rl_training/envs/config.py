@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
 
+from rl_training.envs.kinds import BACKENDS, BackendName
 from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveFloat, PositiveInt, config
-
-BackendName = Literal["auto", "sync", "async", "native", "ale", "batched"]
 
 
 @config
@@ -72,8 +70,9 @@ class EnvConfig:
     def problems(self, env_id: str) -> list[str]:
         """What is impossible in combination with the env or within this section."""
         if not self.atari.preprocess:
-            needs = "env.backend: 'ale' needs env.atari.preprocess: true"
-            return [needs] if self.backend == "ale" else []
+            kind = BACKENDS.get(self.backend)
+            needs = f"env.backend: {self.backend!r} needs env.atari.preprocess: true"
+            return [needs] if kind is not None and kind.atari_only else []
         problems = []
         if self.pixels:
             problems.append("env.pixels: env.atari.preprocess shows the screen already")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import gymnasium
 
 from rl_training.envs.atari import make_atari
-from rl_training.envs.backends import Backend, Env, SyncBackend, describe_failure, strip_time_limit
+from rl_training.envs.backends import Env, describe_failure, strip_time_limit
 from rl_training.envs.check import examine
 from rl_training.envs.check_spaces import Report
-from rl_training.envs.config import BackendName, EnvConfig
-from rl_training.envs.native import NativeBackend
-from rl_training.envs.registered import find_spec, guarded, imported_name, make_registered
+from rl_training.envs.config import EnvConfig
+from rl_training.envs.kinds import BACKENDS, BackendName
+from rl_training.envs.makers import MAKERS, Order, require_unwrapped, wrappers_of
+from rl_training.envs.registered import imported_name, make_registered
 from rl_training.envs.vector import HostVectorEnv, VectorEnv
-from rl_training.envs.workers import AsyncBackend
 from rl_training.envs.wrappers import MaskInObservation, wrap
 from rl_training.errors import AxiomError, EnvError
 from rl_training.types import ACTION_MASK, Spec
@@ -87,7 +87,7 @@ def choose_backend(settings: EnvSettings, num_envs: int, env: EnvSource | None =
 
 def _has_native(settings: EnvSettings) -> bool:
     """Whether the native backend knows an env as it is wanted here."""
-    if settings.env_id not in gymnasium.registry or _wrapped(settings.env):
+    if settings.env_id not in gymnasium.registry or wrappers_of(settings.env):
         return False
     entry = gymnasium.registry[settings.env_id].vector_entry_point
     return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
@@ -122,31 +122,17 @@ def make_vector_env(
     chosen = cfg.seed if seed is None else seed
     if name == "batched":
         return _batched(cfg, num_envs, render_mode, env, seed=chosen, device=device)
+    if name not in MAKERS:
+        known = ", ".join(f"{kind.name} ({kind.plays})" for kind in BACKENDS.values())
+        raise EnvError(f"unknown env backend {name!r}: use auto, {known}")
     source = _source(num_envs, env)
     seen = _probe(cfg, render_mode, source)
-    spec, limit = seen.spec, seen.time_limit
     make = partial(_make_one, cfg, render_mode, source, seen.report.masked)
-    owns_envs = not isinstance(source, gymnasium.Env)  # a ready-made one is closed by the user
-    episodic = cfg.env.atari.preprocess and cfg.env.atari.episodic_life
-    stepper: Backend
-    if name == "sync":
-        stepper = SyncBackend([make] * num_envs, spec.observation_space, cfg.env_id, owns_envs, episodic)
-    elif name == "async":
-        stepper = AsyncBackend(
-            [make] * num_envs,
-            spec,
-            cfg.env_id,
-            cfg.env.worker_timeout,
-            cfg.env.max_worker_restarts,
-            episodic,
-        )
-    elif name == "ale":
-        stepper = _ale(cfg, num_envs, source)
-    elif name == "native":
-        stepper, limit = _native(cfg, num_envs, render_mode, source), None  # it keeps the time limit itself
-    else:
-        raise EnvError(f"unknown env backend {name!r}: use auto, sync, async, native, ale or batched")
-    vector = HostVectorEnv(stepper, spec, num_envs, seed=chosen, time_limit=limit, render_fps=seen.render_fps)
+    stepper = MAKERS[name](Order(cfg, num_envs, seen.spec, make, source, render_mode))
+    limit = None if stepper.kind.limits else seen.time_limit
+    vector = HostVectorEnv(
+        stepper, seen.spec, num_envs, seed=chosen, time_limit=limit, render_fps=seen.render_fps
+    )
     if isinstance(source, gymnasium.Env):
         _in_use[source] = weakref.ref(vector)
     return vector
@@ -229,34 +215,6 @@ def _call(make: Callable[[], Env]) -> Env:
     return made
 
 
-def _native(cfg: EnvSettings, num_envs: int, render_mode: str | None, env: EnvSource | None) -> NativeBackend:
-    options = cfg.env
-    _require_unwrapped("native", options, env)
-    spec = find_spec(cfg.env_id)
-    if spec.vector_entry_point is None:
-        raise EnvError(f"env {cfg.env_id} has no native vector version: use env.backend sync or async")
-    kwargs = dict(cfg.env_kwargs)
-    if options.max_episode_steps is not None:
-        kwargs["max_episode_steps"] = options.max_episode_steps
-    if render_mode is not None:
-        kwargs["render_mode"] = render_mode
-    return guarded(spec, kwargs, partial(NativeBackend, spec, num_envs, **kwargs))
-
-
-def _wrapped(options: EnvConfig) -> list[str]:
-    """The keys of wrappers that single envs would need."""
-    plain, wrapping = EnvConfig(), ("frame_skip", "frame_stack", "pixels", "grayscale", "resize", "atari")
-    return [key for key in wrapping if getattr(options, key) != getattr(plain, key)]
-
-
-def _require_unwrapped(backend: str, options: EnvConfig, env: EnvSource | None) -> None:
-    """Refuse what only works on single envs where there are none."""
-    changed = _wrapped(options)
-    if env is not None or changed:
-        what = "an env of your own" if env is not None else f"env.{changed[0]}"
-        raise EnvError(f"env.backend {backend!r} cannot be combined with {what}: use sync or async")
-
-
 def _only_batched(env_id: str) -> bool:
     """Whether an env is known as tensors, and to nobody else."""
     name = imported_name(env_id)
@@ -278,18 +236,8 @@ def _batched(
 ) -> VectorEnv:
     from rl_training.envs.batched.make import make_batched_vector_env  # imports torch, unlike the others
 
-    _require_unwrapped("batched", cfg.env, env)
+    require_unwrapped("batched", cfg.env, env)
     if render_mode is not None:
         raise EnvError(f"env {cfg.env_id} exists as tensors, which cannot be rendered")
     limit = cfg.env.max_episode_steps
     return make_batched_vector_env(cfg.env_id, cfg.env_kwargs, num_envs, limit, seed=seed, device=device)
-
-
-def _ale(cfg: EnvSettings, num_envs: int, env: EnvSource | None) -> Backend:
-    if env is not None or not cfg.env.atari.preprocess:
-        what = "an env of your own" if env is not None else "env.atari.preprocess: false"
-        raise EnvError(f"env.backend 'ale' cannot be combined with {what}: use sync or async")
-    from rl_training.envs.ale_vector import AleBackend
-
-    spec = find_spec(cfg.env_id)
-    return guarded(spec, cfg.env_kwargs, partial(AleBackend, spec, num_envs, cfg.env, cfg.env_kwargs))

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.envs.registration import EnvSpec
 
+from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.errors import EnvError
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ class NativeBackend:
     Here every ended env is reset at once, from its own seed, so that an episode is the same in every backend.
     """
 
-    name: ClassVar[str] = "native"
-    replays: ClassVar[bool] = False
-    reseeds: ClassVar[bool] = True
+    kind: ClassVar[BackendKind] = BACKENDS["native"]
     direct: bool = False  # its envs are saved all at once, by `state_dict`
     restarts: int = 0
     life_lost: Array | None = None

@@ -39,8 +39,9 @@ class HostVectorEnv(VectorEnv):
         time_limit: int | None = None,
         render_fps: float = 30.0,
     ) -> None:
-        super().__init__(backend.name, spec, num_envs, seed=seed, render_fps=render_fps)
+        super().__init__(backend.kind.name, spec, num_envs, seed=seed, render_fps=render_fps)
         self._backend = backend
+        self._replays = backend.kind.replays
         self._limit = time_limit
         self._free_steps = 0
         self._episodes = np.full(num_envs, -1, dtype=np.int64)
@@ -71,7 +72,7 @@ class HostVectorEnv(VectorEnv):
 
     def cap_episodes(self, steps: int) -> None:
         """Truncate episodes after so many steps if nothing else ends them; native backends know their own."""
-        if self._backend.replays:
+        if self._replays:
             self._limit = steps if self._limit is None else min(self._limit, steps)
             self._free_steps = 0
 
@@ -80,7 +81,7 @@ class HostVectorEnv(VectorEnv):
         self._check_step(actions.shape)
         backend = self._backend
         backend.step(actions)
-        if backend.replays:
+        if self._replays:
             self._log.append(actions, self._lengths)
             self._hash.update()
         rewards, terminated, truncated = backend.rewards, backend.terminated, backend.truncated
@@ -123,7 +124,7 @@ class HostVectorEnv(VectorEnv):
 
     def _begin(self, indices: Sequence[int], seeded: bool = False) -> None:
         """Start the next episode of some envs, from a seed of its own if the backend can do that cheaply."""
-        seeded = seeded or self._backend.reseeds
+        seeded = seeded or self._backend.kind.reseeds
         seeds = []
         for i in indices:
             episode = int(self._episodes[i]) + 1
@@ -151,7 +152,7 @@ class HostVectorEnv(VectorEnv):
         """What `load_state_dict` can promise for the state as it is now, and why."""
         if isinstance(self._backend, NativeBackend):
             return "exact", "the state of the native envs is saved"
-        if not self._backend.replays:
+        if not self._replays:
             return "episode", _NO_STATE
         longest = int(self._lengths.max())
         direct = int((self._lengths > snapshot.DIRECT_STEPS).sum()) if self._backend.direct else 0
@@ -178,7 +179,7 @@ class HostVectorEnv(VectorEnv):
         }
         if isinstance(self._backend, NativeBackend):
             return {**state, "native": self._backend.state_dict()}
-        if not self._backend.replays:
+        if not self._replays:
             return state
         direct = snapshot.capture_long(self._backend, self._hash, self._lengths)
         replayed = [int(length) for i, length in enumerate(self._lengths) if str(i) not in direct]
@@ -218,8 +219,8 @@ class HostVectorEnv(VectorEnv):
 
     def _restore_envs(self, state: Mapping[str, Any]) -> dict[int, str]:
         """Bring the backend back to the saved state; returns the envs where that failed, and why."""
-        is_native, replays = isinstance(self._backend, NativeBackend), self._backend.replays
-        if is_native != (state["backend"] == NativeBackend.name) or replays != ("actions" in state):
+        is_native, replays = isinstance(self._backend, NativeBackend), self._replays
+        if is_native != (state["backend"] == NativeBackend.kind.name) or replays != ("actions" in state):
             reason = f"saved by the {state['backend']} backend, restored with {self.backend}"
             return dict.fromkeys(range(self.num_envs), reason)
         if not (is_native or replays):

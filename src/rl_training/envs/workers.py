@@ -15,6 +15,7 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from rl_training.envs.backends import Env, EnvFn
+from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.envs.processes import (
     CLOSE_SECONDS,
     describe_death,
@@ -40,9 +41,7 @@ class AsyncBackend:
     process plays on.
     """
 
-    name: ClassVar[str] = "async"
-    replays: ClassVar[bool] = True
-    reseeds: ClassVar[bool] = True
+    kind: ClassVar[BackendKind] = BACKENDS["async"]
 
     def __init__(
         self,

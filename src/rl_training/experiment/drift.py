@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from rl_training.envs.kinds import BACKENDS
 from rl_training.errors import ConfigError
 from rl_training.experiment import yaml
 from rl_training.experiment.config import KeyPath, TrainConfig, to_dict
@@ -35,8 +36,8 @@ HARMLESS = (
     "stopping",  # says when a run ends, not what it learns until then
 )
 NUMERIC = ("device", "precision", "threads", "compile", "deterministic")
-_REPLAYED = ("auto", "sync", "async")
-"""Backends that step the same envs and put them back the same way."""
+_REPLAYED = {"auto", *(name for name, kind in BACKENDS.items() if kind.replays)}
+"""Backends that step the same envs and put them back the same way; `auto` is what it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _effect(path: KeyPath, old: Any, new: Any) -> Effect:
     key = ".".join(path)
     if key in HARMLESS or path[0] in HARMLESS:
         return "none"
-    if key == "env.backend" and {old, new} <= set(_REPLAYED):
+    if key == "env.backend" and {old, new} <= _REPLAYED:
         return "none"
     return "numeric" if key in NUMERIC else "drift"
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from rl_training.envs.kinds import BACKENDS
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import replace
 
@@ -21,13 +22,6 @@ EFFECTS: dict[Effect, str] = {
 same kind of data, with other rounding or random numbers; data: what an update learns from is not the same."""
 WORTHWHILE = 1.05
 """Gains below this are noise, or not worth a change."""
-BACKENDS: dict[str, tuple[Effect, str]] = {
-    "sync": ("identical", ""),
-    "async": ("identical", ""),
-    "native": ("identical", ""),
-    "ale": ("equivalent", "other games; a resume begins them anew"),
-    "batched": ("equivalent", "other episodes of the same env"),
-}
 MOST_WORKERS = 8
 """Async envs a core, beyond which they are not tried: each is a process."""
 
@@ -82,13 +76,14 @@ def candidates(config: TrainConfig, device: torch.device, cores: int) -> list[Ca
 
 
 def _backends(config: TrainConfig, cores: int) -> list[Candidate]:
-    sensible = {name: name != config.env.backend for name in BACKENDS}
-    sensible["async"] &= 1 < config.num_envs <= MOST_WORKERS * cores and cores > 1
-    sensible["ale"] &= config.env.atari.preprocess
+    helps = ("env", "transfer", "overhead")
+    room_for_workers = cores > 1 and 1 < config.num_envs <= MOST_WORKERS * cores
     return [
-        Candidate("env.backend", name, effect, ("env", "transfer", "overhead"), note)
-        for name, (effect, note) in BACKENDS.items()
-        if sensible[name]
+        Candidate("env.backend", name, "equivalent" if kind.differs else "identical", helps, kind.differs)
+        for name, kind in BACKENDS.items()
+        if name != config.env.backend
+        and (name != "async" or room_for_workers)
+        and (config.env.atari.preprocess or not kind.atari_only)
     ]
 
 

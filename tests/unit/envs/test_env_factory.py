@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 import numpy as np
@@ -12,6 +12,8 @@ import pytest
 from envs_helpers import Diary, Settings
 
 from rl_training.envs import EnvConfig, factory, make_env, make_vector_env, probe, registered
+from rl_training.envs.kinds import BACKENDS, BackendName
+from rl_training.envs.makers import MAKERS
 from rl_training.errors import EnvError, MissingExtraError, UnknownNameError
 
 
@@ -165,6 +167,19 @@ def test_make_env_wraps_like_the_vector_env() -> None:
 
 
 def test_unknown_backend() -> None:
-    with pytest.raises(EnvError, match="unknown env backend 'fast'"):
+    words = r"unknown env backend 'fast': use auto, sync \(all envs\), .*native \(CartPole\)"
+    with pytest.raises(EnvError, match=words):
         make_vector_env(Settings(), 1, backend="fast")
     assert factory.make_vector_env is make_vector_env
+
+
+def test_the_table_of_backends_is_true() -> None:
+    assert get_args(BackendName) == ("auto", *BACKENDS)
+    assert [*MAKERS, "batched"] == list(BACKENDS)
+    for name, kind in BACKENDS.items():
+        if not kind.atari_only:
+            with make_vector_env(Settings(), 2, backend=name) as envs:
+                envs.reset()
+                assert (envs.backend, envs.resume_grade[0]) == (name, "exact")
+                assert ("replayed" in envs.resume_grade[1]) == kind.replays
+        assert (kind.comes_back == "not at all") == (name == "ale")  # test_atari shows what it gives

@@ -11,6 +11,7 @@ from torch import Tensor
 from rl_training.envs.base import VectorEnv
 from rl_training.envs.batched.env import BatchedEnv, State
 from rl_training.envs.batched.random import env_keys
+from rl_training.envs.kinds import BACKENDS
 from rl_training.envs.snapshot import Grade
 from rl_training.envs.spaces import take
 from rl_training.errors import ConfigError, EnvError
@@ -30,7 +31,7 @@ class BatchedVectorEnv(VectorEnv):
 
     def __init__(self, env: BatchedEnv, num_envs: int, *, seed: int, time_limit: int | None = None) -> None:
         spec = Spec(env.observation_space, env.action_space)
-        super().__init__("batched", spec, num_envs, seed=seed)
+        super().__init__(BACKENDS["batched"].name, spec, num_envs, seed=seed)
         self.env, self.device = env, env.device
         self._limit = time_limit
         self._keys = env_keys(seed, num_envs, self.device)
