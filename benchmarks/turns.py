@@ -211,7 +211,7 @@ def variant(text: str) -> Contender:
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Settings with others laid over them, section by section."""
+    """Settings with others laid over them, section by section. Here, as older checkouts are measured too."""
     both = {
         key: merged(base[key], value)
         if isinstance(value, dict) and isinstance(base.get(key), dict)

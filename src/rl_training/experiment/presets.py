@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_training.errors import UnknownNameError
 from rl_training.experiment import yaml
+from rl_training.experiment.sections import merged
 
 
 @cache
@@ -46,9 +47,3 @@ def _with_included(data: dict[str, Any]) -> dict[str, Any]:
     own = {key: value for key, value in data.items() if key != "include"}
     part = str(data["include"])
     return merged(_with_included(yaml.load_text(_text(part), f"preset part {part}").data), own)
-
-
-def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Two nested mappings as one; where both have a value, the second's wins."""
-    sections = {k: merged(base[k], v) for k, v in own.items() if isinstance(v, dict) and k in base}
-    return {**base, **own, **sections}

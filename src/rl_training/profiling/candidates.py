@@ -11,6 +11,7 @@ import torch
 from rl_training.envs.kinds import BACKENDS
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import replace
+from rl_training.experiment.sections import nested
 
 Effect = Literal["identical", "equivalent", "data"]
 EFFECTS: dict[Effect, str] = {
@@ -49,11 +50,7 @@ class Candidate:
 
     def changes(self) -> dict[str, Any]:
         """As a layer of a configuration."""
-        nested: Any = self.value
-        for name in reversed(self.key.split(".")):
-            nested = {name: nested}
-        result: dict[str, Any] = nested
-        return result
+        return nested(self.key, self.value)
 
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration with this setting; a ConfigError says why it cannot be."""

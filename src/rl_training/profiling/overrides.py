@@ -10,6 +10,7 @@ from typing import Any
 from rl_training.errors import ConfigError
 from rl_training.experiment import yaml
 from rl_training.experiment.files import replace_atomically
+from rl_training.experiment.sections import merged
 from rl_training.profiling.profile import Tuned
 
 
@@ -32,9 +33,9 @@ def write_overrides(
         values["preset"] = preset
     if base is not None:
         values["include"] = os.path.relpath(base.resolve(), path.absolute().parent.resolve())
-    values = _merged(values, given)
+    values = merged(values, given)
     for candidate in tuned.chosen:
-        values = _merged(values, candidate.changes())
+        values = merged(values, candidate.changes())
     lines = [*_remark(tuned), *(yaml.dump_line({key: value}) for key, value in values.items())]
     replace_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
@@ -48,14 +49,3 @@ def _remark(tuned: Tuned) -> list[str]:
         f"# axiomrl profile --autotune: {names}",
         f"# measured in turns: {speeds}, {found.ratio:.2f} times as fast",
     ]
-
-
-def _merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, section by section; `more` wins."""
-    result = dict(values)
-    for key, value in more.items():
-        before = result.get(key)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
-            value = _merged(before, value)
-        result[key] = value
-    return result

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from rl_training.errors import AxiomError
 from rl_training.experiment.presets import load_preset
+from rl_training.experiment.sections import merged
 from rl_training.zoo.configs import Config, flat, shown, value_at
 from rl_training.zoo.summaries import RunSummary
 
@@ -84,7 +85,7 @@ def expected_config(preset: str) -> Mapping[str, Any] | None:
         own = load_preset(preset).data
     except AxiomError:
         return None  # a preset of another version, or of the user's own
-    return {**_defaults(), **{key: _merged(_defaults().get(key), value) for key, value in own.items()}}
+    return merged(_defaults(), own)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,12 +121,6 @@ def _defaults() -> Mapping[str, Any]:
         elif field.default is not MISSING and field.name != "hyperparams":
             values[field.name] = plain(field.default)
     return values
-
-
-def _merged(default: Any, value: Any) -> Any:
-    if isinstance(default, Mapping) and isinstance(value, Mapping):
-        return {**default, **{key: _merged(default.get(key), inner) for key, inner in value.items()}}
-    return value
 
 
 def _equal(found: Any, wanted: Any) -> bool:

@@ -146,9 +146,7 @@ def test_backends_agree_with_sync(backend: str) -> None:
         ends = 0
         for actions in random_actions(one, 200):
             a, b = one.step(actions), other.step(actions)
-            np.testing.assert_array_equal(
-                a.obs, b.obs
-            )  # native has the same formulas, in float64
+            np.testing.assert_array_equal(a.obs, b.obs)  # native has the same formulas, in float64
             np.testing.assert_array_equal(a.rewards, b.rewards)
             np.testing.assert_array_equal(a.terminated, b.terminated)
             np.testing.assert_array_equal(a.ended, b.ended)

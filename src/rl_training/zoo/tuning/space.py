@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rl_training import registry
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, contradictions, leaves, to_dict
-from rl_training.experiment.presets import merged
+from rl_training.experiment.sections import merged, nested
 from rl_training.schema import Bool, Float, PositiveFloat, config, section_problems
 
 if TYPE_CHECKING:
@@ -88,13 +88,6 @@ class Dimension:
 def stored(choice: Any) -> Any:
     """A choice as the journal keeps it: numbers, text, truth values and null as they are, others as JSON."""
     return choice if choice is None or isinstance(choice, bool | int | float | str) else json.dumps(choice)
-
-
-def nested(key: str, value: Any) -> dict[str, Any]:
-    """A dotted key and its value as a part of a configuration."""
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    return dict(value)
 
 
 def read_space(given: Mapping[str, Any], base: TrainConfig) -> tuple[list[Dimension], list[str]]:

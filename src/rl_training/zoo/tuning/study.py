@@ -15,9 +15,10 @@ from rl_training.errors import ConfigError, UnknownNameError
 from rl_training.experiment import yaml
 from rl_training.experiment.config import KeyPath
 from rl_training.experiment.layers import Layer, Resolved, file_layers, preset_layers, resolve_layers
+from rl_training.experiment.sections import nested
 from rl_training.schema import NonNegativeInt, PositiveInt, config, section_problems
 from rl_training.zoo.suites import Protocol
-from rl_training.zoo.tuning.space import MAX_CELLS, Dimension, nested, read_space
+from rl_training.zoo.tuning.space import MAX_CELLS, Dimension, read_space
 
 TRIALS = 20
 OWN = {"seed": "seeds", "output_dir": "--output-dir", "total_timesteps": "steps"}

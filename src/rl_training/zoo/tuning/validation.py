@@ -10,13 +10,12 @@ from typing import Any
 from rl_training.experiment import yaml
 from rl_training.experiment.config import to_dict
 from rl_training.experiment.files import replace_atomically
-from rl_training.experiment.presets import merged
+from rl_training.experiment.sections import merged, nested
 from rl_training.zoo.compare import Samples, comparison_data, judge
 from rl_training.zoo.configs import value_at
 from rl_training.zoo.manifest import Plan
 from rl_training.zoo.statistics import estimate
 from rl_training.zoo.tuning.record import PRESET
-from rl_training.zoo.tuning.space import nested
 from rl_training.zoo.tuning.study import Design
 from rl_training.zoo.tuning.trials import make_jobs
 

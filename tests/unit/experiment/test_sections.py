@@ -1,0 +1,21 @@
+"""Nested mappings: what lies over what."""
+
+from __future__ import annotations
+
+from rl_training.experiment.sections import merged, nested
+
+
+def test_sections_are_merged_and_values_replaced() -> None:
+    base = {"seed": 1, "env": {"backend": "sync", "atari": {"threads": 2}}, "tags": [1]}
+    over = {"env": {"atari": {"noop_max": 0}}, "tags": [2], "device": "cpu"}
+    assert merged(base, over) == {
+        "seed": 1, "env": {"backend": "sync", "atari": {"threads": 2, "noop_max": 0}}, "tags": [2],
+        "device": "cpu",
+    }  # fmt: skip
+    assert merged(base, {"env": None, "seed": {"a": 1}}) == {"seed": {"a": 1}, "env": None, "tags": [1]}
+    assert base["env"] == {"backend": "sync", "atari": {"threads": 2}}  # neither is written to
+
+
+def test_a_dotted_key_is_a_part_of_a_configuration() -> None:
+    assert nested("env.atari.threads", 2) == {"env": {"atari": {"threads": 2}}}
+    assert nested("network", {"hidden": [8]}) == {"network": {"hidden": [8]}}
