@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_training.data.minibatches import map_obs, require_parts, rows_of, split
+from rl_training.data.sequence_states import SequenceStates
 from rl_training.data.storage import Allocate
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.functional.returns import gae
@@ -78,9 +79,8 @@ class RolloutBuffer:
 
         self.initial_episode_starts = make((num_envs,), torch.float32).fill_(1.0)
         """1 where the first stored observation of an env is the first of an episode."""
-        self.initial_state: PolicyState | None = None
-        """The recurrent state `[num_envs, …]` before the first step of the rollout."""
-        self._later_states: list[PolicyState] = []  # and before the first step of every further sequence
+        self.states = SequenceStates()
+        """Recurrent states, where the policy has them."""
         self.tensor_steps = tensor_steps
         self.carried = zeros(dtype=torch.bool).to(self.device if tensor_steps else "cpu")
         """With the steps: where a transition is done for the learner, but its episode goes on."""
@@ -120,8 +120,7 @@ class RolloutBuffer:
         if self.position:
             self._publish()
             self.initial_episode_starts.copy_(self._episode_ended()[self.position - 1])
-        self.initial_state = None if state is None else _copy_state(state)
-        self._later_states.clear()
+        self.states.begin(state)
         self.final_values.fill_(torch.nan)
         self.position = self._published = 0
 
@@ -132,7 +131,7 @@ class RolloutBuffer:
         """
         t = self._next_step()
         if state is not None and t and t % self.sequence_length == 0:
-            self._later_states.append(_copy_state(state))
+            self.states.add(state)
         self._write_obs(t, obs)
         stored = self.obs
         return {k: v[t] for k, v in stored.items()} if isinstance(stored, dict) else stored[t]
@@ -236,20 +235,14 @@ class RolloutBuffer:
             return pieces.index_select(1, order.to(x.device))
 
         starts = torch.cat([self.initial_episode_starts[None], self._episode_ended()[:-1]]) != 0
-        states = None
-        if self.initial_state is not None:
-            kept = [self.initial_state, *self._later_states]
-            states = {k: torch.cat([state[k] for state in kept])[order] for k in self.initial_state}
+        states = self.states.in_order(order)
         return split(self, num_minibatches, select, dim=1, episode_starts=starts.cpu(), states=states)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of the buffer by name; they are the buffer's own, not copies."""
         self._publish()
-        state = {**self._named_tensors(), "position": torch.tensor(self.position)}
-        state |= {f"initial_state.{k}": v for k, v in (self.initial_state or {}).items()}
-        for i, later in enumerate(self._later_states, start=1):
-            state |= {f"state_{i}.{k}": v for k, v in later.items()}
-        return state
+        position = torch.tensor(self.position)
+        return {**self._named_tensors(), "position": position, **self.states.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over what `state_dict` gave, from a buffer of the same shape."""
@@ -266,14 +259,8 @@ class RolloutBuffer:
         if self._staged:
             for name in STEPS:
                 self._rows[name][...] = state[name].numpy(force=True)
-        self.initial_state = self._saved_state(state, "initial_state.")
-        later = (self._saved_state(state, f"state_{i}.") for i in range(1, self.num_steps))
-        self._later_states = [saved for saved in later if saved is not None]
+        self.states.load_state_dict(state, self.device)
         self.position = self._published = int(state["position"])
-
-    def _saved_state(self, state: Mapping[str, Tensor], prefix: str) -> PolicyState | None:
-        saved = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-        return {key: value.to(self.device, copy=True) for key, value in saved.items()} or None
 
     def _write_obs(self, t: int, obs: Obs | TensorObs) -> None:
         if isinstance(self._obs_rows, dict):
@@ -318,11 +305,6 @@ class RolloutBuffer:
         obs = {f"obs.{k}" if k else "obs": v for k, v in parts.items()}
         names = ("actions", *SCALARS, "carried", "initial_episode_starts")
         return {**obs, **{name: getattr(self, name) for name in names}}
-
-
-def _copy_state(state: PolicyState) -> PolicyState:
-    with torch.inference_mode(False):  # a copy that training may use, though collection made the original
-        return {key: value.detach().clone() for key, value in state.items()}
 
 
 def _write(rows: Rows, t: int, value: Rows) -> None:

@@ -276,7 +276,7 @@ def test_sequences_are_whole_columns_in_order_of_time(
     rng = np.random.default_rng(seed)
     buffer.dones[...] = torch.from_numpy(rng.random((steps, envs)) < 0.3)
     buffer.initial_episode_starts[...] = torch.from_numpy(rng.random(envs) < 0.5)
-    buffer.initial_state = {"hidden": torch.arange(envs)[:, None].expand(-1, 3) * 10.0}
+    buffer.states.begin({"hidden": torch.arange(envs)[:, None].expand(-1, 3) * 10.0})
     parts = data.draw(st.integers(1, envs))
     columns: list[int] = []
     for batch in buffer.sequences(parts, generator(seed)):
@@ -375,7 +375,7 @@ def test_state_round_trip(obs_shape: Any) -> None:
     original = numbered(3, 2, obs_shape=obs_shape)
     original.truncated[1, 1] = original.dones[1, 1] = 1
     original.position = 2
-    original.initial_state = {"hidden": torch.ones(2, 4)}
+    original.states.begin({"hidden": torch.ones(2, 4)})
     original.initial_episode_starts[0] = 0
     state = {name: tensor.clone() for name, tensor in original.state_dict().items()}
     assert all(isinstance(tensor, torch.Tensor) and tensor.is_contiguous() for tensor in state.values())
