@@ -9,27 +9,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from rl_training.algorithms.base import Algorithm
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.policies.config import IntrinsicConfig
-from rl_training.runtime.callbacks import Cadence, Callback
+from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.compilation import Updates, Workload, plan_for
+from rl_training.runtime.logbook import Logbook, MetricSink, require_finite_weights
 from rl_training.runtime.pipelined import make_collector
 from rl_training.runtime.random import RandomStreams
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
 from rl_training.types import Batch, Evaluation, UpdateResult
-
-
-class MetricSink(Protocol):
-    """Where metrics go. The experiment layer implements it."""
-
-    def log(self, row: Mapping[str, float | int]) -> None: ...
-    def log_evaluation(self, step: int, elapsed_s: float, evaluation: Evaluation) -> None: ...
 
 
 class CheckpointSink(Protocol):
@@ -85,7 +75,9 @@ class Trainer(ABC):
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self.algorithm, self.envs, self.settings = algorithm, envs, settings
-        self.metrics, self.checkpoints, self.evaluator = metrics, checkpoints, evaluator
+        self.checkpoints, self.evaluator = checkpoints, evaluator
+        self.logbook = Logbook(metrics, every=settings.log_every, on_nan=settings.on_nan)
+        self.latest = self.logbook.latest
         self.callbacks = list(callbacks)
         _check_names(self.callbacks)
         self.device = algorithm.context.device
@@ -98,17 +90,11 @@ class Trainer(ABC):
         self.global_step = self.previous_step = self.iteration = 0
         self.stop_reason: str | None = None
         self.interrupted: str | None = None
-        self.latest: dict[str, float] = {}
-        self.skipped_updates = 0
         self.announcement = ""
         """One line for whoever watches the start of the run."""
         self.resources: dict[str, Any] = {}
         """What a family takes of the machine, for the run's metadata."""
-        self._log_cadence = Cadence(settings.log_every)
-        self._logged_step = -1
         self._save_requested = self._save_as_best = False
-        self._pending: list[UpdateResult] = []
-        self._unchecked: list[UpdateResult] = []
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
         self.updates = Updates(algorithm, plan_for(algorithm, settings.compile, self.workload()))
@@ -162,7 +148,7 @@ class Trainer(ABC):
             self._each("on_update")
             if self._save_requested and not self.finished and self.stop_reason is None:
                 self._save()
-        if self._logged_step != self.global_step and (self.interrupted is None or self.finished):
+        if not self.logbook.has_written(self.global_step) and (self.interrupted is None or self.finished):
             self._log()
         self._each("on_train_end")
         self._save()
@@ -173,7 +159,7 @@ class Trainer(ABC):
         self.algorithm.set_progress(self.global_step / self.horizon)
         self._iterate()
         self.iteration += 1
-        if self._log_cadence.due(self.previous_step, self.global_step):
+        if self.logbook.due(self.previous_step, self.global_step):
             self._log()
 
     def _iterate(self) -> None:
@@ -193,8 +179,11 @@ class Trainer(ABC):
 
     def note(self, results: Sequence[UpdateResult]) -> None:
         """Keep metrics, unread, until the next log line; `check_finite` refuses or drops bad ones."""
-        self._pending.extend(results)
-        self._unchecked.extend(results)
+        self.logbook.note(results)
+
+    def check_finite(self) -> None:
+        """Stop, or count, when an update met NaN or infinity."""
+        self.logbook.check(self.global_step)
 
     def evaluate(self) -> Evaluation:
         """Measure the current policy in envs of its own."""
@@ -205,10 +194,7 @@ class Trainer(ABC):
 
     def notify_evaluation(self, evaluation: Evaluation) -> None:
         """Record an evaluation and tell the callbacks."""
-        self.latest["evaluation/return_mean"] = float(np.mean(evaluation.returns))
-        if evaluation.successes:
-            self.latest["evaluation/success_rate"] = float(np.mean(evaluation.successes))
-        self.metrics.log_evaluation(self.global_step, self.elapsed, evaluation)
+        self.logbook.write_evaluation(self.global_step, self.elapsed, evaluation)
         self._each("on_evaluation", evaluation)
 
     def save_checkpoint(self, *, best: bool = False) -> None:
@@ -220,7 +206,7 @@ class Trainer(ABC):
         """Publish the whole state of the run as it is now."""
         begin = perf_counter()
         self.check_finite()
-        self._require_finite_weights()
+        require_finite_weights(self.algorithm, self.global_step)
         path = self.checkpoints.save(self.state_dict(), self.global_step, best=self._save_as_best)
         self._save_requested = self._save_as_best = False
         self.profiler.add("save", perf_counter() - begin)
@@ -240,8 +226,7 @@ class Trainer(ABC):
                 "global_step": self.global_step,
                 "iteration": self.iteration,
                 "horizon": self.horizon,
-                "skipped_updates": self.skipped_updates,
-                "pending": self._pending_metrics(),
+                **self.logbook.state_dict(),
             },
             "clock": {"elapsed_s": self.elapsed},
             **self.family_state(),
@@ -260,8 +245,7 @@ class Trainer(ABC):
         counters = state["trainer"]
         self.global_step = self.previous_step = counters["global_step"]
         self.iteration, self.horizon = counters["iteration"], counters["horizon"]
-        self.skipped_updates = counters["skipped_updates"]
-        self._pending = [UpdateResult(counters["pending"])] if counters["pending"] else []
+        self.logbook.load_state_dict(counters)
         self._seconds_before = state["clock"]["elapsed_s"]
         self.load_family_state(state)
         if grade[0] == "episode":
@@ -284,14 +268,9 @@ class Trainer(ABC):
             getattr(callback, hook)(self, *args)
 
     def _log(self) -> None:
-        """Read the pending metrics from the device, once, and write a line."""
-        self.check_finite()
-        train = {f"train/{name}": float(v.mean()) for name, v in self._pending_metrics().items()}
+        """Write a line; metrics are read first, so that what the device still had to do is in the times."""
+        train = self.logbook.read(self.global_step)
         schedules = {f"train/{name}": float(s.value) for name, s in self.algorithm.schedules.items()}
-        self._pending.clear()
-        self._logged_step = self.global_step
-        if self.settings.on_nan != "raise":
-            train["train/skipped_updates"] = float(self.skipped_updates)
         timing = self.profiler.report(self.global_step)
         row = {
             "global_step": self.global_step,
@@ -302,49 +281,11 @@ class Trainer(ABC):
             **schedules,
             **self.family_metrics(),
         }
-        self.latest.update(row)
-        self.metrics.log(row)
+        self.logbook.write(row)
 
     def family_metrics(self) -> dict[str, float]:
         """What a family adds to a log line."""
         return {}
-
-    def _pending_metrics(self) -> dict[str, Tensor]:
-        """Metrics noted since the last log line, one tensor a name, in the order they came."""
-        columns: dict[str, list[Tensor]] = {}
-        for result in self._pending:
-            for name, value in result.metrics.items():
-                columns.setdefault(name, []).append(value.reshape(-1))
-        return {name: torch.cat(values) for name, values in columns.items()}
-
-    def check_finite(self) -> None:
-        """Stop, or count, when an update met NaN or infinity. The weights were not touched by it."""
-        results, self._unchecked = self._unchecked, []
-        labels = [(result, name) for result in results for name in result.metrics]
-        if not labels:
-            return
-        finite = torch.stack([result.metrics[name] for result, name in labels]).isfinite()
-        if bool(finite.all()):
-            return
-        bad = [label for label, good in zip(labels, finite.tolist(), strict=True) if not good]
-        where = ", ".join(dict.fromkeys(name for _, name in bad))
-        message = f"NaN or infinity in {where} of an update at step {self.global_step}"
-        if self.settings.on_nan == "raise":
-            raise NonFiniteError(
-                f"{message}. The last good checkpoint is untouched. Lower the learning rate or look for "
-                "bad observations; `--on-nan skip-update` skips such updates instead."
-            )
-        dropped = {id(result) for result, _ in bad}
-        self.skipped_updates += len(dropped)
-        self._pending = [result for result in self._pending if id(result) not in dropped]
-
-    def _require_finite_weights(self) -> None:
-        """Never publish a poisoned checkpoint beside good ones."""
-        for network, module in {"policy": self.algorithm.policy, **self.algorithm.networks}.items():
-            for name, tensor in module.state_dict().items():
-                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                    where = f"{name} of the {network} at step {self.global_step}"
-                    raise NonFiniteError(f"NaN or infinity in {where}")
 
     def _reward_transform(self) -> RewardTransform:
         return RewardTransform(reward_settings(self.settings, self.algorithm), self.envs.num_envs)
