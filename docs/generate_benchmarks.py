@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from generated import bring_up_to_date, with_generated
+
 from rl_training.experiment import yaml
 from rl_training.experiment.presets import load_preset, preset_names
 from rl_training.zoo.bands import Band, band_text, verdict
@@ -26,7 +28,6 @@ COLUMNS = (
     "preset", "steps", "mean return (95 % interval)", "worst seed", "seeds x episodes", "band", "",
     "published", "commit",
 )  # fmt: skip
-BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 
 
 @dataclass(frozen=True)
@@ -183,19 +184,8 @@ def generated() -> str:
 
 def render(page: str) -> str:
     """The page with its generated part replaced."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{generated()}\n\n{END}{after}"
-
-
-def main() -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    new = render(page)
-    if "--check" in sys.argv:
-        return int(new != page)
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    return with_generated(page, generated())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bring_up_to_date(PAGE, render))

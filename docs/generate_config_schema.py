@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from generated import bring_up_to_date, with_generated
+
 from rl_training import registry
 from rl_training.experiment.config import TrainConfig
 from rl_training.schema import field_docs
 
 PAGE = Path(__file__).with_name("config-schema.md")
-BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 NAMES = {
     bool: "true or false",
     int: "integer",
@@ -49,9 +50,7 @@ def generated() -> str:
 
 def render(page: str) -> str:
     """The page with its generated part brought up to date."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{generated()}\n\n{END}{after}"
+    return with_generated(page, generated())
 
 
 def describe(kind: Any) -> str:
@@ -120,16 +119,5 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def main() -> int:
-    """Rewrite the page, or with `--check` say whether it needs it."""
-    page = PAGE.read_text(encoding="utf-8")
-    fresh = render(page)
-    if "--check" in sys.argv[1:]:
-        print("up to date" if fresh == page else f"{PAGE} is out of date: run python {sys.argv[0]}")
-        return int(fresh != page)
-    PAGE.write_text(fresh, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bring_up_to_date(PAGE, render))

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from generated import bring_up_to_date, with_generated
+
 PAGE = Path(__file__).with_name("performance.md")
 PLOTS = Path(__file__).with_name("_static")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
 LABELS = {SB3: "Stable-Baselines3", SBX: "SBX"}
 CEILINGS = ("envs alone", "Gymnasium's vector alone", "env alone")
@@ -414,10 +415,8 @@ def generated(results: dict[str, Result | None]) -> str:
 
 def render(page: str, results: dict[str, Result | None] | None = None) -> str:
     """The page with its generated part replaced."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
     found = {part.name: part.result for part in PARTS} if results is None else results
-    return f"{before}{BEGIN}\n\n{generated(found)}\n\n{END}{after}"
+    return with_generated(page, generated(found))
 
 
 def draw(part: Part, result: Result, path: Path) -> None:
@@ -450,15 +449,13 @@ def draw(part: Part, result: Result, path: Path) -> None:
 
 
 def main() -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    new = render(page)
-    if "--check" in sys.argv:
-        return int(new != page)
-    PAGE.write_text(new, encoding="utf-8")
-    for part in PARTS:
-        if part.plot is not None and (result := part.result) is not None:
-            draw(part, result, PLOTS / f"performance-{part.name}.svg")
-    return 0
+    """The page, and unless it is only looked at the plots."""
+    status = bring_up_to_date(PAGE, render)
+    if "--check" not in sys.argv[1:]:
+        for part in PARTS:
+            if part.plot is not None and (result := part.result) is not None:
+                draw(part, result, PLOTS / f"performance-{part.name}.svg")
+    return status
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generated import bring_up_to_date, with_generated
+
 from rl_training.cli.extras import extra_of
 from rl_training.experiment.layers import preset_layers, resolve_layers
 from rl_training.experiment.presets import preset_names
 
 PAGE = Path(__file__).with_name("presets.md")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 
 
 def generated() -> str:
@@ -55,19 +56,8 @@ def _measured(preset: str, steps: int) -> list[str]:
 
 def render(page: str) -> str:
     """The page with its generated part replaced."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{generated()}\n\n{END}{after}"
-
-
-def main() -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    new = render(page)
-    if "--check" in sys.argv:
-        return int(new != page)
-    PAGE.write_text(new, encoding="utf-8")
-    return 0
+    return with_generated(page, generated())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(bring_up_to_date(PAGE, render))

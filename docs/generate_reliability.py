@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generated import generated_part, with_generated
+
 PAGE = Path(__file__).with_name("reliability.md")
-BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 HEAD = "| test | case | trials | of these | failures | commit | date |\n|---|---|---:|---|---:|---|---|"
 WORDS = ("test", "case", "commit", "date")
 FIRST = (*WORDS, "trials", "failures")
@@ -29,14 +30,11 @@ def main(report: Path) -> None:
 
 def render(page: str, lines: list[dict[str, Any]]) -> str:
     """The page with the rows of these reports; rows of tests that have not reported stay as they were."""
-    before, rest = page.split(BEGIN)
-    old, after = rest.split(END)
-    rows = {
-        tuple(row.split(" | ")[:2]): row for row in re.findall(r"^\| (?!test |-)(.*) \|$", old, re.MULTILINE)
-    }
+    old = re.findall(r"^\| (?!test |-)(.*) \|$", generated_part(page), re.MULTILINE)
+    rows = {tuple(row.split(" | ")[:2]): row for row in old}
     rows |= {key: _row(total) for key, total in _totals(lines).items()}
     table = "\n".join([HEAD, *(f"| {rows[key]} |" for key in sorted(rows))])
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    return with_generated(page, table)
 
 
 def _totals(lines: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
