@@ -4,9 +4,9 @@
     python benchmarks/off_policy.py batch [--batches 64 256 1024] [-o FILE]
 
 `threads`: DQN on CartPole (64x64, batch 128), SAC and TD3 on Pendulum (256x256, batch 256), on one thread and
-one core, then on two. `batch`: SAC on one thread with other batches. A step is everything: the action, the
-env, the replay buffer, the update and the targets. Beside them the env alone, and what updates would reach
-alone. Needs `make bench-env`.
+one core, then on two, where this package is measured with pipelined collection too. `batch`: SAC on one
+thread with other batches. A step is everything: the action, the env, the replay buffer, the update and the
+targets. Beside them the env alone, and what updates would reach alone. Needs `make bench-env`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from pace import Job
-from turns import arguments, ceiling, compare, contenders, packages, parser, show
+from turns import PIPELINED, arguments, ceiling, compare, contenders, packages, parser, show, variant
 
 CASES = {
     "dqn": Job("dqn", "CartPole-v1", hidden=(64, 64), batch_size=128),
@@ -39,6 +39,8 @@ def main() -> None:
     results = []
     for job in jobs:
         who = [*contenders(args), ceiling("env alone", "ours:bare_envs")]
+        if job.cores > 1 and PIPELINED not in args.variant:  # on one core there is nobody to share work with
+            who.insert(1, variant(PIPELINED))
         result = compare(job, who, args.seconds, args.repeats)
         show(f"{job.algo}, batch {job.batch_size}, {job.threads} thr.", result)
         results.append(result)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from pace import Job, Meter, experience, resident
+from pace import FOREVER, Job, Meter, experience, resident
 
 if TYPE_CHECKING:
     from rl_training.runtime.trainer import Trainer
-
-FOREVER = 10**12
-"""Steps: a run ends when nobody asks for another turn."""
 
 
 def axiomrl(job: Job, meter: Meter) -> None:

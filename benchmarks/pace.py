@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
+FOREVER = 10**12
+"""Steps: a run ends when nobody asks for another turn."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One training run, described so that every library can make it."""

@@ -6,10 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from pace import Job, Meter, experience, resident
-
-FOREVER = 10**12
-"""Steps: a run ends when nobody asks for another turn."""
+from pace import FOREVER, Job, Meter, experience, resident
 
 
 def sb3(job: Job, meter: Meter) -> None:

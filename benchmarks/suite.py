@@ -1,10 +1,10 @@
-"""All that `docs/performance.md` is made of, part by part: about 20 minutes on two quiet cores.
+"""All that `docs/performance.md` is made of, part by part: about 25 minutes on two quiet cores.
 
     python benchmarks/suite.py [PARTS …] [--quick] [--list] [-- OPTIONS]      (`make bench PARTS="…"`)
 
 Each part is one command and one file in `benchmarks/results`. Files are put there when all parts are done, so
 that every one of them is of the commit that is checked out. Options behind `--` go to every part, such as
-`--variant pipelined:collection=pipelined` or `--before FOLDER`.
+`--variant compiled:compile=on` or `--before FOLDER`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from turns import PIPELINED
+
 HERE = Path(__file__).parent
 PARTS = {
-    "ppo-envs": (["ppo_cartpole.py", "envs"], 5),
+    "ppo-envs": (["ppo_cartpole.py", "envs", "--variant", PIPELINED], 6),
     "ppo-width": (["ppo_cartpole.py", "width"], 3),
-    "off-policy": (["off_policy.py", "threads"], 5),
+    "off-policy": (["off_policy.py", "threads"], 5.5),
     "off-policy-batch": (["off_policy.py", "batch"], 2.5),
     "replay": (["replay.py"], 1.5),
     "time-to-threshold": (["time_to_threshold.py"], 3.5),

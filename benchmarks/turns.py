@@ -29,6 +29,8 @@ OURS = "axiomrl"
 PEERS = {"stable-baselines3": "sb3", "sbx": "sbx"}
 """Other libraries, and the function in `peers` that measures each."""
 PACKAGES = {"stable-baselines3": ["stable-baselines3"], "sbx": ["sbx-rl", "jax"]}
+PIPELINED = "pipelined:collection=pipelined"
+"""A variant: a process of its own collects while this one learns."""
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
@@ -169,7 +171,7 @@ def parser(doc: str | None, *, repeats: int, seconds: float) -> argparse.Argumen
     made.add_argument("--repeats", type=int, default=repeats, help="turns of each contender")
     made.add_argument("--seconds", type=float, default=seconds, help="a turn")
     made.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
-    another = "also measure this package with other settings, as pipelined:collection=pipelined"
+    another = f"also measure this package with other settings, as {PIPELINED}"
     made.add_argument("--variant", action="append", default=[], metavar="NAME:KEY=VALUE[,…]", help=another)
     made.add_argument(
         "--before", type=Path, metavar="FOLDER", help="also measure an older checkout of this package"
@@ -206,7 +208,7 @@ def variant(text: str) -> Contender:
             nested = {part: nested}
         settings = merged(settings, nested)
     if not settings:
-        raise SystemExit(f"--variant {text}: give a name and settings, as in pipelined:collection=pipelined")
+        raise SystemExit(f"--variant {text}: give a name and settings, as in {PIPELINED}")
     return Contender(f"{OURS}, {name}", "ours:axiomrl", settings)
 
 

@@ -62,6 +62,18 @@ def test_a_variant_is_this_package_with_settings_by_section(turns: Any) -> None:
         turns.variant("fast")
 
 
+def test_the_suite_measures_what_the_page_shows(turns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import suite
+
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generate_performance as page
+
+    assert list(suite.PARTS) == [part.name for part in page.PARTS if part.name != "gpu"]
+    for aim in page.AIMS:
+        assert aim.part in {"gpu", *suite.PARTS}
+    assert turns.PIPELINED in suite.PARTS["ppo-envs"][0]
+
+
 def test_a_contender_that_fails_is_named_and_says_why(turns: Any) -> None:
     from pace import Job
 
