@@ -105,6 +105,7 @@ class OnPolicyTrainer(Trainer):
     def _record_whole(self, inner: Updates) -> None:
         """Capture what an iteration does, now that everything it needs has been allocated by one."""
         self._inner = None
+        self.collector.rewards.watch_on(self.device)
         self._whole = self.updates.record_round(
             plain=lambda: self._round(self.algorithm.update), quick=lambda: self._round(inner)
         )
@@ -118,6 +119,7 @@ class OnPolicyTrainer(Trainer):
         with torch.inference_mode():
             collector.obs = collector.stepping.observations()
             last_values = collector.rollout(self.buffer)
+            collector.rewards.watch(self.buffer.steps("rewards"))
             collector.transform_rewards(self.buffer)
         results = self._learn(last_values, update)
         collector.learn_statistics(self.buffer)
@@ -127,6 +129,7 @@ class OnPolicyTrainer(Trainer):
         """One iteration as one graph; what the host wants to know, it reads when all is done."""
         begin = perf_counter()
         results = whole()
+        self.collector.rewards.require_finite()
         self.collector.look_at(self.buffer)
         self.note(results)
         self.check_finite()

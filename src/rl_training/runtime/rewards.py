@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.errors import NonFiniteError
+
 
 @dataclass(frozen=True, slots=True)
 class RewardSettings:
@@ -33,12 +35,35 @@ class RewardTransform:
         self.mean: Any = 0.0
         self.variance: Any = 1.0
         self.count: Any = 0.0
+        self._first_bad: Tensor | None = None
 
     @property
     def is_identity(self) -> bool:
         """Nothing to do: the learner sees what the env gave."""
         s = self.settings
         return s.scale == 1.0 and not s.normalize and s.clip is None
+
+    def watch_on(self, device: torch.device) -> None:
+        """Have `watch` keep what it finds on `device`: for those who look only after `apply`.
+
+        Clipped, infinity is a number like any other. Rewards that stay as they are can be looked at later.
+        """
+        if not self.is_identity:
+            self._first_bad = torch.full((), -1, device=device)
+
+    def watch(self, rewards: Any) -> None:
+        """Take note of the first raw reward of a `[T, N]` block that is no number. The host reads nothing."""
+        if self._first_bad is not None:
+            bad = torch.as_tensor(rewards).isfinite().logical_not().flatten()
+            self._first_bad.copy_(torch.where(bad.any(), bad.to(torch.uint8).argmax(), -1))
+
+    def require_finite(self) -> None:
+        """Refuse the block that was watched last if it was broken."""
+        place = -1 if self._first_bad is None else int(self._first_bad)
+        if place >= 0:
+            step, env = divmod(place, len(self.returns))
+            where = f"the reward of env {env} at step {step} of the rollout"
+            raise NonFiniteError(f"{where} is NaN or infinite: the env is broken")
 
     def apply(self, rewards: Any, dones: Any) -> None:
         """Transform a `[T, N]` block in place; statistics are updated first, then used for all of it."""

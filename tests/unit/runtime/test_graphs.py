@@ -17,6 +17,9 @@ from rl_training.data.layout import RolloutLayout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import CapturableSampler
 from rl_training.data.storage import in_memory
+from rl_training.envs.batched import State
+from rl_training.envs.batched.classic import CartPole
+from rl_training.errors import NonFiniteError
 from rl_training.experiment.checkpoint import read_checkpoint
 from rl_training.policies.exploration import Level, OrnsteinUhlenbeckNoise
 from rl_training.runtime import off_policy, recorded, trainer
@@ -107,7 +110,7 @@ def run_ppo(folder: Path, **more: Any) -> tuple[dict[str, Any], list[dict[str, A
     hyperparams = {"num_steps": 16, "num_minibatches": 2, "update_epochs": 2, **more.pop("hyperparams", {})}
     agent = rl_training.train(
         algo="ppo", env_id="CartPole-v1", num_envs=8, total_timesteps=16 * 8 * 5, output_dir=str(folder),
-        env={"backend": "batched", "normalize_obs": True},
+        env=more.pop("env", {"backend": "batched", "normalize_obs": True}),
         hyperparams=hyperparams, evaluation={"every_steps": 0},
         logging={"every_steps": 128, "tensorboard": False}, **more,
     )  # fmt: skip
@@ -145,6 +148,34 @@ def test_a_whole_iteration_is_the_same_as_its_parts(tmp_path: Path, request: pyt
     assert metadata["compilation"]["problems"] == []
     assert_same(state, plain[0])
     assert_same(lines, plain[1])
+
+
+def test_a_broken_reward_is_found_though_it_is_clipped(
+    tmp_path: Path, rehearsed: type[Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a whole iteration nobody looks at a reward before the learner's has been made of it."""
+    steps = [0]
+
+    def broken(self: CartPole, state: State, actions: Tensor) -> tuple[State, Tensor, Tensor]:
+        following, rewards, over = step(self, state, actions)
+        steps[0] += 1
+        if rehearsed.made and steps[0] >= breaks[0]:
+            rewards = rewards.clone()
+            rewards[5] = torch.inf
+        return following, rewards, over
+
+    step, breaks = CartPole.step, [10**9]
+    monkeypatch.setattr(CartPole, "step", broken)
+
+    class Break(rl_training.Callback):
+        def on_update(self, trainer: Any) -> None:
+            if trainer.iteration == 3:
+                breaks[0] = steps[0] + 4
+
+    words = "the reward of env 5 at step 3 of the rollout is NaN or infinite: the env is broken"
+    with pytest.raises(NonFiniteError, match=words):
+        run_ppo(tmp_path, callbacks=[Break()], env={"backend": "batched", "clip_reward": 1.0})
+    assert rehearsed.made == 1
 
 
 def test_iterations_that_look_at_a_value_stay_in_parts(tmp_path: Path, rehearsed: type[Rehearsal]) -> None:
