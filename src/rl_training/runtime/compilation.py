@@ -124,12 +124,28 @@ def common_kinds(algorithm: Algorithm, sample: int = 1000) -> set[Hashable]:
     return {kind for kind, count in counts.items() if count >= RARE * sample}
 
 
+class _Spent:
+    """Adds up the time that is spent within it; what is nested counts once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._began, self._depth = 0.0, 0.0, 0
+
+    def __enter__(self) -> None:
+        self._began = self._began if self._depth else perf_counter()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.seconds += perf_counter() - self._began
+
+
 class Updates:
     """An algorithm's updates, computed as planned."""
 
     def __init__(self, algorithm: Algorithm, plan: Plan) -> None:
         self.algorithm, self.plan = algorithm, plan
-        self.seconds = 0.0
+        self._spent = _Spent()
         """What compiling and capturing has taken."""
         self.problems: list[str] = []
         """What could not be done as planned, and why."""
@@ -145,9 +161,8 @@ class Updates:
         kind = algorithm.kind(algorithm.num_updates + 1)
         update = self._ready.get((kind, batch.actions.shape))
         if update is None:
-            begin = perf_counter()
-            update = self._ready[kind, batch.actions.shape] = self._make(kind, batch)
-            self.seconds += perf_counter() - begin
+            with self._spent:
+                update = self._ready[kind, batch.actions.shape] = self._make(kind, batch)
         return update(batch)
 
     def within_graphs(self) -> Updates | None:
@@ -156,7 +171,7 @@ class Updates:
             return None
         mode: Mode = "compiled" if self.plan.mode.startswith("compiled") else "eager"
         inner = Updates(self.algorithm, Plan(mode, self.plan.reason))
-        inner.problems = self.problems  # what it meets is told as ours
+        inner.problems, inner._spent = self.problems, self._spent  # what it meets is told as ours
         return inner
 
     def record_round(self, *, plain: recorded.Round, quick: recorded.Round) -> recorded.RecordedRound | None:
@@ -167,14 +182,12 @@ class Updates:
 
     def attempt(self, what: str, make: Callable[[], T]) -> T | None:
         """Capture something, or say why it cannot be."""
-        begin = perf_counter()
-        try:
-            return make()
-        except Exception as error:  # whatever stands in the way, it can be computed without a graph
-            self._report(f"{what} cannot be captured: {_words(error)}")
-            return None
-        finally:
-            self.seconds += perf_counter() - begin
+        with self._spent:
+            try:
+                return make()
+            except Exception as error:  # whatever stands in the way, it can be computed without a graph
+                self._report(f"{what} cannot be captured: {_words(error)}")
+                return None
 
     def forget(self) -> None:
         """Record anew: the algorithm's tensors may be others."""
@@ -198,7 +211,7 @@ class Updates:
         return {
             "updates": self.plan.mode,
             "reason": self.plan.reason,
-            "seconds": round(self.seconds, 1),
+            "seconds": round(self._spent.seconds, 1),
             "problems": list(self.problems),
         }
 

@@ -320,3 +320,29 @@ def test_after_other_weights_were_loaded_updates_are_recorded_anew() -> None:
     algorithm.load_state_dict(plain.state_dict())
     updates.forget()
     agree(updates, plain)
+
+
+def test_the_time_of_what_is_captured_within_something_larger_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+
+    def make(self: Updates, kind: Any, batch: Batch) -> Callable[[Batch], UpdateResult]:
+        clock[0] += 20.0
+        return self.algorithm.update
+
+    monkeypatch.setattr(compilation, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(Updates, "_make", make)
+    updates = Updates(regression(), Plan("compiled and captured", ""))
+    inner = updates.within_graphs()
+    assert inner is not None
+    inner(batch_of(0))
+    assert updates.describe()["seconds"] == 20.0
+    inner.forget()
+
+    def capture() -> UpdateResult:
+        clock[0] += 5.0
+        return inner(batch_of(0))
+
+    updates.attempt("both", capture)
+    assert updates.describe()["seconds"] == 45.0
