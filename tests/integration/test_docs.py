@@ -426,6 +426,16 @@ def test_presets_page_is_up_to_date() -> None:
     assert all(f"| `{name}` |" in page for name in preset_names())
 
 
+def test_the_scorecard_counts_what_there_is() -> None:
+    page, benchmarks = (
+        (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("scorecard", "benchmarks")
+    )
+    assert f"| {len(COMMANDS)} commands," in page
+    counted = re.search(r"^Measured: (.*)\.$", benchmarks, re.MULTILINE)  # which is generated
+    assert counted is not None
+    assert f"- **Results.** {counted[1]} have been measured" in page
+
+
 def test_performance_page_is_up_to_date_and_hides_nothing() -> None:
     generator = load_generator("generate_performance")
     page = generator.PAGE.read_text(encoding="utf-8")
