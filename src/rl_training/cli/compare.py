@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rl_training.cli.parser import Parser
-from rl_training.cli.reporting import add_output, chosen_format, deliver, fraction
+from rl_training.cli.reporting import add_index, add_output, add_score, chosen_format, deliver, fraction
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,13 +34,8 @@ def add_arguments(parser: Parser) -> None:
         metavar="SHARE",
         help="differences up to this share of A do not count, as in 0.05 (default: 0)",
     )
-    parser.add_argument(
-        "--score",
-        choices=("final", "best"),
-        default="final",
-        help="the evaluation that stands for a run (default: final)",
-    )
-    parser.add_argument("--no-index", action="store_true", help="read every run afresh, and keep no index")
+    add_score(parser)
+    add_index(parser)
     add_output(parser, ("text", "json", "markdown", "csv"))
 
 

@@ -31,12 +31,7 @@ def add_selection(parser: Parser) -> None:
         dest="conditions",
         help="only runs that meet it: env=CartPole*, status!=failed, hyperparams.gamma>=0.99 (repeatable)",
     )
-    parser.add_argument(
-        "--score",
-        choices=("final", "best"),
-        default="final",
-        help="the evaluation that stands for a run (default: final)",
-    )
+    add_score(parser)
     parser.add_argument(
         "--confidence",
         type=share,
@@ -44,6 +39,21 @@ def add_selection(parser: Parser) -> None:
         metavar="P",
         help="of the bootstrap intervals (default: 0.95)",
     )
+    add_index(parser)
+
+
+def add_score(parser: Parser) -> None:
+    """Which of a run's evaluations."""
+    parser.add_argument(
+        "--score",
+        choices=("final", "best"),
+        default="final",
+        help="the evaluation that stands for a run (default: final)",
+    )
+
+
+def add_index(parser: Parser) -> None:
+    """Whether runs are read afresh."""
     parser.add_argument("--no-index", action="store_true", help="read every run afresh, and keep no index")
 
 

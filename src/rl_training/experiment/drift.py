@@ -7,7 +7,7 @@ last bits may differ), or `drift` (another run from here on), which must be allo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from rl_training.errors import ConfigError
 from rl_training.experiment import yaml
 from rl_training.experiment.config import KeyPath, TrainConfig, to_dict
 from rl_training.experiment.layers import Resolved
+from rl_training.experiment.sections import flat
 
 Effect = Literal["none", "numeric", "drift"]
 Grade = tuple[str, str]
@@ -60,7 +61,7 @@ class Change:
 
 def config_changes(old: TrainConfig, new: Resolved, source: str = "") -> list[Change]:
     """Every key whose value differs, in the order of the configuration; `source` is where it might stand."""
-    before, after = dict(_flat(to_dict(old))), dict(_flat(to_dict(new.config)))
+    before, after = dict(flat(to_dict(old))), dict(flat(to_dict(new.config)))
     return [
         Change(".".join(path), before.get(path), after.get(path), _origin(path, new.origins, source),
                _effect(path, before.get(path), after.get(path)))
@@ -118,14 +119,6 @@ def _effect(path: KeyPath, old: Any, new: Any) -> Effect:
     if key == "env.backend" and {old, new} <= _REPLAYED:
         return "none"
     return "numeric" if key in NUMERIC else "drift"
-
-
-def _flat(values: Mapping[str, Any], at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, (*at, key))
-        else:
-            yield (*at, key), value
 
 
 def _origin(path: KeyPath, origins: Mapping[KeyPath, str], source: str) -> str:

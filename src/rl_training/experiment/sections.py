@@ -1,8 +1,8 @@
-"""Configurations as nested mappings: one laid over another, and single keys as a part of one."""
+"""Configurations as nested mappings: laid over one another, made of single keys, taken apart by key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -22,3 +22,12 @@ def nested(key: str, value: Any) -> dict[str, Any]:
     for part in reversed(key.split(".")):
         value = {part: value}
     return dict(value)
+
+
+def flat(values: Mapping[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every value with the keys that lead to it; an empty section has none."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, (*at, key))
+        else:
+            yield (*at, key), value

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from rl_training.errors import ConfigError
-from rl_training.experiment import yaml
+from rl_training.experiment import sections, yaml
 from rl_training.experiment.files import read_at_once
 
 _MAX_BYTES = 1_000_000
@@ -28,16 +28,16 @@ class ConfigReader:
 
     def read(self, path: str) -> tuple[Config, Config]:
         """What the run shares with its siblings, and what is its own. Same data as `yaml.load_file`."""
-        sections = _sections(read_at_once(path, _MAX_BYTES).decode("utf-8", "surrogateescape"))
-        if sections is None:
+        found = _sections(read_at_once(path, _MAX_BYTES).decode("utf-8", "surrogateescape"))
+        if found is None:
             document = yaml.load_file(path).data
             return {k: v for k, v in document.items() if k not in OWN}, _own(document)
-        chunks = tuple(chunk for key, (chunk, _) in sections.items() if key not in OWN)
+        chunks = tuple(chunk for key, (chunk, _) in found.items() if key not in OWN)
         shared = self._shared.get(chunks)
         if shared is None:
-            shared = {key: value for key, (_, value) in sections.items() if key not in OWN}
+            shared = {key: value for key, (_, value) in found.items() if key not in OWN}
             self._shared[chunks] = shared
-        return shared, _own({key: value for key, (_, value) in sections.items() if key in OWN})
+        return shared, _own({key: value for key, (_, value) in found.items() if key in OWN})
 
 
 def value_at(config: Config, key: str) -> Any:
@@ -50,13 +50,9 @@ def value_at(config: Config, key: str) -> Any:
     return found
 
 
-def flat(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(config: Config) -> Iterator[tuple[str, Any]]:
     """Every value by its dotted name; an empty section has none."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return ((".".join(map(str, path)), value) for path, value in sections.flat(config))
 
 
 def shown(value: Any) -> str:

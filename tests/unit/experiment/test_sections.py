@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_training.experiment.sections import merged, nested
+from rl_training.experiment.sections import flat, merged, nested
 
 
 def test_sections_are_merged_and_values_replaced() -> None:
@@ -19,3 +19,8 @@ def test_sections_are_merged_and_values_replaced() -> None:
 def test_a_dotted_key_is_a_part_of_a_configuration() -> None:
     assert nested("env.atari.threads", 2) == {"env": {"atari": {"threads": 2}}}
     assert nested("network", {"hidden": [8]}) == {"network": {"hidden": [8]}}
+
+
+def test_values_by_the_keys_that_lead_to_them() -> None:
+    values = {"seed": 1, "env": {"atari": {"threads": 2}, "resize": [8, 8]}, "env_kwargs": {}}
+    assert dict(flat(values)) == {("seed",): 1, ("env", "atari", "threads"): 2, ("env", "resize"): [8, 8]}
