@@ -127,7 +127,8 @@ def _option(path: KeyPath, field: dataclasses.Field[Any], owner: type[Any]) -> O
     if callable(field.default_factory):
         default = field.default_factory()
     annotation = owner.__pydantic_fields__[field.name].annotation
-    return Option(path, annotation, default, " ".join(field_docs(owner)[field.name].split()))
+    docs = field_docs(owner)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
+    return Option(path, annotation, default, " ".join(docs[field.name].split()))
 
 
 def _members(annotation: Any) -> list[Any]:
