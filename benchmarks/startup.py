@@ -16,7 +16,7 @@ import tempfile
 import time
 from typing import Any
 
-from turns import HERE, OURS, PEERS, arguments, packages, parser
+from turns import HERE, OURS, PEERS, SOURCE, arguments, packages, parser
 
 CLI = "import sys; from rl_training.cli import main; sys.exit(main(sys.argv[1:]))"
 TRAIN = ["-c", CLI, "train", "--algo", "ppo", "--env-id", "first_step:FirstStep-v0", "--device", "cpu"]
@@ -46,7 +46,7 @@ def seconds_of(arguments_of_python: list[str]) -> float:
     """From the start of a process to its end."""
     environ = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, [HERE, HERE.parent / "src"])),
+        "PYTHONPATH": os.pathsep.join([str(HERE), SOURCE]),
         "OMP_NUM_THREADS": "1",
         "JAX_PLATFORMS": "cpu",
     }

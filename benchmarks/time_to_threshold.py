@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pace import Job
-from turns import OURS, PEERS, Contender, arguments, contenders, packages, parser
+from turns import OURS, PEERS, SOURCE, Contender, arguments, contenders, packages, parser
 
 THRESHOLD, STEPS, EVERY, EPISODES = 475.0, 100_000, 5_000, 10
 
@@ -76,7 +76,8 @@ def measure(contender: Contender, seed: int, steps: int) -> dict[str, Any]:
     """A process from its beginning to its end."""
     words = [contender.name, str(seed), str(steps), json.dumps(contender.settings)]
     extra = {key: value for key, value in contender.environ.items() if value is not None}
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", **extra}
+    given = {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", **extra}
+    environ = {**os.environ, **given}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files of installed packages are there anyway
     begin = time.time()
     done = subprocess.run(

@@ -25,6 +25,8 @@ import yaml
 from pace import Job
 
 HERE = Path(__file__).parent
+SOURCE = str(HERE.parent / "src")
+"""What is measured is the package in this checkout, which records name, whatever is installed."""
 OURS = "axiomrl"
 PEERS = {"stable-baselines3": "sb3", "sbx": "sbx"}
 """Other libraries, and the function in `peers` that measures each."""
@@ -61,6 +63,7 @@ class Process:
         self.contender = contender
         job = dataclasses.replace(job, settings=merged(job.settings, contender.settings))
         given = {
+            "PYTHONPATH": SOURCE,
             "OMP_NUM_THREADS": str(job.threads),
             "JAX_PLATFORMS": "cpu",
             **({"XLA_FLAGS": ONE_CORE} if job.cores == 1 else {}),
