@@ -130,7 +130,7 @@ class ReplayBuffer:
     @property
     def filled(self) -> int:
         """Slots of a column that have been written, at most."""
-        return int(min(self.heads.max() + 1, self.slots))
+        return min(int(np.maximum.reduce(self.heads)) + 1, self.slots)
 
     def __len__(self) -> int:
         return self.count
@@ -240,13 +240,13 @@ class ReplayBuffer:
         """The flat index so many slots further on in the same column."""
         return (index + steps * self.num_envs) % self.size
 
-    def starting(self, index: Tensor) -> Tensor:
-        """Those of some flat indices at which a transition starts."""
+    def starting(self, index: Tensor, most: int) -> Tensor:
+        """Those of some flat indices at which a transition starts, the first `most` of them."""
         starts = self._fields["starts"]
         if index.device.type != "cpu" or not isinstance(starts, np.ndarray):
-            return index[self.take("starts", index)]
+            return index[self.take("starts", index)][:most]
         rows = index.numpy()
-        return torch.from_numpy(rows[starts[rows]])
+        return torch.from_numpy(rows[starts[rows]][:most])
 
     def take(self, name: str, index: Tensor) -> Any:
         """Rows of a field by flat index; for `obs` a tensor or a dict of them."""

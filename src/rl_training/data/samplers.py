@@ -50,7 +50,7 @@ class UniformSampler:
             rewards=rewards,
             next_obs=buffer.take("obs", following),
             discount=discount,
-            weights=self._equal_weights(len(index)) if weights is None else weights,
+            weights=self._equal_weights(index.shape[0]) if weights is None else weights,
             index=self._origin(index),
         )
 
@@ -59,7 +59,7 @@ class UniformSampler:
         return index.expand(2, -1)
 
     def _equal_weights(self, count: int) -> Tensor:
-        if len(self._ones) != count:
+        if self._ones.shape[0] != count:
             self._ones = torch.ones(count, device=self.buffer.device)
         return self._ones
 
@@ -81,17 +81,17 @@ class UniformSampler:
 
     def _draw(self, count: int, generator: torch.Generator) -> Tensor:
         """Uniform over the transitions there are: the first of many draws that start one."""
-        drawn = self._draw_some(count + count // 8 + 8, generator)
-        while len(drawn) < count:
-            drawn = torch.cat([drawn, self._draw_some(count, generator)])
-        return drawn[:count]
+        drawn = self._draw_some(count + count // 8 + 8, generator, most=count)
+        while (missing := count - drawn.shape[0]) > 0:
+            drawn = torch.cat([drawn, self._draw_some(count, generator, most=missing)])
+        return drawn
 
-    def _draw_some(self, count: int, generator: torch.Generator) -> Tensor:
-        """Slots at random, less those that start nothing."""
+    def _draw_some(self, count: int, generator: torch.Generator, *, most: int) -> Tensor:
+        """Slots at random, less those that start nothing; no more than `most`."""
         buffer = self.buffer
         limit = buffer.filled * buffer.num_envs
         index = torch.randint(limit, (count,), generator=generator, device=generator.device).to(buffer.device)
-        return buffer.starting(index)
+        return buffer.starting(index, most)
 
     def state_dict(self) -> dict[str, Any]:
         """What the buffer does not already hold."""

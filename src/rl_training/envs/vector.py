@@ -92,7 +92,7 @@ class HostVectorEnv(VectorEnv):
             self._apply_time_limit()
         ended: Array = (terminated | truncated).nonzero()[0]
         indices = ended.tolist()
-        episodes = tuple(self._finished(i) for i in indices)
+        episodes = tuple(map(self._finished, indices))
         if backend.life_lost is not None:
             np.logical_or(terminated, backend.life_lost, out=terminated)
         if not indices:

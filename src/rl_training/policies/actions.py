@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from rl_training.policies.modules import buffers_of
+
 if TYPE_CHECKING:
     from rl_training.types import Array
 
@@ -53,7 +55,8 @@ class BoundedActions(nn.Module):
         self.register_buffer("reach", 0.5 * (self.high - self.low), persistent=False)
 
     def forward(self, actions: Tensor) -> Tensor:
-        low, high = self.low, self.high
+        buffers = buffers_of(self)
+        low, high = buffers["low"], buffers["high"]
         if self.rescale:
-            actions = low + (actions + 1.0) * self.reach
+            actions = low + (actions + 1.0) * buffers["reach"]
         return torch.clamp(actions, low, high)

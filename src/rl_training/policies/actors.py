@@ -63,7 +63,7 @@ class Actor(Part):
 
     def features(self, obs: TensorObs) -> Tensor:
         """Observations as rows of numbers, for actor and critics alike."""
-        encoded: Tensor = self.encoder(self.inputs(obs))
+        encoded: Tensor = self.encoder.forward(self.inputs(obs))
         return encoded
 
     def outputs(self, features: Tensor, training: bool = False) -> Tensor:
@@ -90,7 +90,7 @@ class Actor(Part):
         """Uniform actions in [-1, 1]."""
         first = next(iter(obs.values())) if isinstance(obs, dict) else obs
         shape = (first.shape[0], *self.action_shape)
-        return torch.rand(shape, generator=generator, device=first.device) * 2.0 - 1.0
+        return torch.empty(shape, device=first.device).uniform_(-1.0, 1.0, generator=generator)
 
     def env_actions(self, actions: Tensor) -> Tensor:
         """The env's form of the policy's actions: offset or rescaled to its action space."""

@@ -32,28 +32,27 @@ class Exploration(Protocol):
 
 
 class Level:
-    """A number that falls on a line and then stays; on a GPU a tensor, which a recorded step can follow."""
+    """A number that falls on a line and then stays; where it is used a tensor, which recorded steps follow."""
 
     def __init__(self, initial: float, final: float, fraction: float) -> None:
         self.initial, self.final, self.fraction = initial, final, fraction
         self.value = initial
         self._on_device: Tensor | None = None
 
-    @torch.inference_mode()  # the tensor is made while collecting, which is in it
     def set_progress(self, progress: float) -> None:
         """The number at this point of the run."""
         done = min(progress / self.fraction, 1.0) if self.fraction > 0 else 1.0
         value = self.initial + (self.final - self.initial) * done
-        if value != self.value and self._on_device is not None:
-            self._on_device.fill_(value)
-        self.value = value
+        if value != self.value:
+            self.value = value
+            if self._on_device is not None:
+                self._on_device.fill_(value)
 
-    def on(self, device: torch.device) -> Tensor | float:
-        """The number as operations on a device want it."""
-        if device.type == "cpu":
-            return self.value
+    def on(self, device: torch.device) -> Tensor:
+        """The number where it is used: a tensor is taken sooner than a number that has to become one."""
         if self._on_device is None:
-            self._on_device = torch.tensor(self.value, device=device)
+            with torch.inference_mode(False):  # it is asked for while collecting, and changed in between
+                self._on_device = torch.tensor(self.value, device=device)
         return self._on_device
 
 
@@ -75,7 +74,7 @@ class EpsilonGreedy:
     def explore(self, actions: Tensor, random: Tensor, generator: Generator) -> Tensor:
         """One coin an env."""
         device = actions.device
-        coins = torch.rand(len(actions), generator=generator, device=device) < self._level.on(device)
+        coins = torch.rand(actions.shape[0], generator=generator, device=device) < self._level.on(device)
         if actions.dim() > 1:
             coins = coins.reshape(-1, *[1] * (actions.dim() - 1))
         return torch.where(coins, random, actions)
@@ -112,8 +111,8 @@ class GaussianNoise:
 
     def explore(self, actions: Tensor, random: Tensor, generator: Generator) -> Tensor:
         """Noise for every component."""
-        noise = torch.randn(actions.shape, generator=generator, device=actions.device)
-        return (actions + self._level.on(actions.device) * noise).clamp(-1.0, 1.0)
+        noise = torch.empty_like(actions).normal_(generator=generator)
+        return noise.mul_(self._level.on(actions.device)).add_(actions).clamp_(-1.0, 1.0)
 
     def reset(self, ended: Tensor) -> None:
         """Nothing is remembered."""

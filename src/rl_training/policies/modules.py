@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,3 +27,8 @@ def linear(layer: nn.Module, x: Tensor) -> Tensor:
     weight = parameters["weight"]
     assert weight is not None
     return F.linear(x, weight, parameters["bias"])
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors that a module has registered as buffers, without the search for each of them."""
+    return cast("dict[str, Tensor]", module._buffers)

@@ -40,7 +40,7 @@ class QFunction(Part):
         self.activation = activation
 
     def forward(self, inputs: TensorObs, noise: Noise | None = None) -> Prediction:
-        features = self.core.forward(self.encoder(inputs))
+        features = self.core.forward(self.encoder.forward(inputs))
         if self.branch is not None:
             features = self.activation(apply_linear(self.branch, features, noise))
         return self.head.forward(features, noise)
@@ -99,7 +99,7 @@ class QPolicy(Part):
     def random_actions(self, obs: TensorObs, generator: Generator) -> Tensor:
         """Actions drawn uniformly from those allowed (from all where a mask allows none)."""
         inputs, mask = read_obs(obs, None, masked=self.masked, leaf=self.leaf)
-        rows = len(inputs) if isinstance(inputs, Tensor) else len(next(iter(inputs.values())))
+        rows = (inputs if isinstance(inputs, Tensor) else next(iter(inputs.values()))).shape[0]
         count = self.q.head.num_actions
         if mask is None:
             return torch.randint(count, (rows,), generator=generator, device=generator.device)

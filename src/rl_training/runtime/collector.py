@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -194,7 +195,7 @@ class Collector:
         with torch.inference_mode():
             for _ in range(block.steps):
                 actions, env_actions = self._act(policy, exploration, generator, random=random)
-                if env_actions.dtype.kind == "f":
+                if not _finite(env_actions):
                     _require_finite("action", env_actions[None], broken="policy")
                 before = perf_counter()
                 result = envs.step(env_actions)
@@ -296,19 +297,26 @@ def _require_finite_rollout(buffer: RolloutBuffer) -> None:
 
 def _require_finite_step(result: StepResult) -> None:
     """Refuse a broken step before it is stored."""
-    for what, values in [("reward", result.rewards), *_named("observation", result.obs)]:
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            _require_finite(what, values[None])
+    _require_finite_parts("reward", result.rewards)
+    _require_finite_parts("observation", result.obs)
     if result.final_obs is not None:
-        for what, values in _named("final observation", result.final_obs):
-            if values.dtype.kind == "f":
-                _require_finite(what, values[None], result.ended)
+        _require_finite_parts("final observation", result.final_obs, result.ended)
 
 
-def _named(what: str, obs: Obs) -> list[tuple[str, Array]]:
-    return (
-        [(f"{what} {key}", value) for key, value in obs.items()] if isinstance(obs, dict) else [(what, obs)]
-    )
+def _require_finite_parts(what: str, values: Obs, envs: Array | None = None) -> None:
+    """Refuse one row an env, or several by name, with anything that is no number."""
+    if isinstance(values, dict):
+        for key, part in values.items():
+            _require_finite_parts(f"{what} {key}", part, envs)
+    elif not _finite(values):
+        _require_finite(what, values[None], envs)
+
+
+def _finite(values: Array) -> bool:
+    """Whether all are numbers: their squares have a sum unless they are huge, and that is quick to say."""
+    if values.dtype.kind != "f":
+        return True
+    return isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
 
 
 def _require_finite(what: str, values: Array, envs: Array | None = None, broken: str = "env") -> None:

@@ -31,17 +31,13 @@ class RewardTransform:
 
     def __init__(self, settings: RewardSettings, num_envs: int) -> None:
         self.settings = settings
+        self.is_identity = settings.scale == 1.0 and not settings.normalize and settings.clip is None
+        """Nothing to do: the learner sees what the env gave."""
         self.returns: Any = np.zeros(num_envs, np.float64)
         self.mean: Any = 0.0
         self.variance: Any = 1.0
         self.count: Any = 0.0
         self._first_bad: Tensor | None = None
-
-    @property
-    def is_identity(self) -> bool:
-        """Nothing to do: the learner sees what the env gave."""
-        s = self.settings
-        return s.scale == 1.0 and not s.normalize and s.clip is None
 
     def watch_on(self, device: torch.device) -> None:
         """Have `watch` keep what it finds on `device`: for those who look only after `apply`.
