@@ -250,10 +250,11 @@ class ReplayBuffer:
 
     def take(self, name: str, index: Tensor) -> Any:
         """Rows of a field by flat index; for `obs` a tensor or a dict of them."""
-        if self._stacks is not None and name == "obs":
-            return self._rebuilt(index)
-        if name == "obs" and isinstance(self.obs, dict):
-            return {key: _rows(self._flat[f"obs/{key}"], index) for key in self.obs}
+        if name == "obs":
+            if self._stacks is not None:
+                return self._rebuilt(index)
+            if isinstance(self.obs, dict):
+                return {key: _rows(self._flat[f"obs/{key}"], index) for key in self.obs}
         return _rows(self._flat[name], index)
 
     def _rebuilt(self, index: Tensor) -> TensorObs:

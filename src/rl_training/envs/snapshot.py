@@ -80,8 +80,8 @@ class RollingHash:
     def update(self) -> None:
         """Take in the current observation of every env."""
         for total, view, factor in self._parts:
-            np.multiply(total, factor, out=total)
-            np.add(total, view, out=total)
+            total *= factor
+            total += view
 
     def update_rows(self, rows: Sequence[int]) -> None:
         """Take in the current observation of some envs."""

@@ -91,15 +91,14 @@ class HostVectorEnv(VectorEnv):
         if self._free_steps <= 0:
             self._apply_time_limit()
         ended: Array = (terminated | truncated).nonzero()[0]
-        indices = ended.tolist()
-        episodes = tuple(map(self._finished, indices))
+        episodes = tuple(map(self._finished, ended.tolist())) if len(ended) else ()
         if backend.life_lost is not None:
             np.logical_or(terminated, backend.life_lost, out=terminated)
-        if not indices:
+        if not episodes:
             return StepResult(backend.obs, rewards, terminated, truncated, ended, None)
         np.greater(truncated, terminated, out=truncated)  # termination wins where both are set
         final_obs = take(backend.obs, ended)
-        self._begin(indices)
+        self._begin(ended.tolist())
         return StepResult(backend.obs, rewards, terminated, truncated, ended, final_obs, episodes)
 
     def _apply_time_limit(self) -> None:

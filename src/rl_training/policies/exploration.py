@@ -32,7 +32,7 @@ class Exploration(Protocol):
 
 
 class Level:
-    """A number that falls on a line and then stays; where it is used a tensor, which recorded steps follow."""
+    """A number that falls on a line and then stays; in use a tensor, which recorded steps follow."""
 
     def __init__(self, initial: float, final: float, fraction: float) -> None:
         self.initial, self.final, self.fraction = initial, final, fraction

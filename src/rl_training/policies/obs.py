@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,6 +26,31 @@ def to_tensor(obs: Obs | TensorObs, device: torch.device | str = "cpu") -> Tenso
     if isinstance(obs, dict):
         return {key: _tensor(array, device) for key, array in obs.items()}
     return _tensor(obs, device)
+
+
+class Staging:
+    """A place in torch's own memory for observations like the first one, each instead of the last."""
+
+    def __init__(self, first: Obs) -> None:
+        self.tensors = to_tensor(first)
+        self._arrays = _arrays(self.tensors)
+
+    def show(self, obs: Obs) -> TensorObs:
+        """What `to_tensor` would give, until the next call."""
+        arrays = self._arrays
+        if isinstance(arrays, dict):
+            for key, array in arrays.items():
+                array[...] = obs[key]
+        else:
+            arrays[...] = obs
+        return self.tensors
+
+
+def _arrays(tensors: TensorObs) -> Any:
+    """The same memory for NumPy."""
+    if isinstance(tensors, dict):
+        return {key: tensor.numpy() for key, tensor in tensors.items()}
+    return tensors.numpy()
 
 
 def _tensor(array: Array | Tensor, device: torch.device | str) -> Tensor:

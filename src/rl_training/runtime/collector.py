@@ -16,7 +16,7 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
 from rl_training.policies.exploration import Exploration
-from rl_training.policies.obs import to_tensor
+from rl_training.policies.obs import Staging, to_tensor
 from rl_training.runtime.acting import CapturedActing, Choose
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
@@ -94,6 +94,7 @@ class Collector:
         self.capture: Callable[[str, Callable[[], CapturedActing]], CapturedActing | None] | None = None
         """Tries to make a graph of steps, if there is to be one."""
         self._acting: CapturedActing | None = None
+        self._staging: Staging | None = None
 
     def start(self) -> None:
         """Begin the first episode of every env, unless a restored run is already inside one."""
@@ -214,9 +215,13 @@ class Collector:
         self.profiler.add("env", env_seconds)
         self.profiler.add("inference", perf_counter() - begin - env_seconds)
 
-    def to_device(self, obs: Obs | TensorObs) -> TensorObs:
-        """Observations where the policy is."""
-        return to_tensor(obs, self.device)
+    def to_device(self, obs: Obs) -> TensorObs:
+        """Observations where the policy is; on the host they last until the next call."""
+        if self.device.type != "cpu":
+            return to_tensor(obs, self.device)
+        if self._staging is None:
+            self._staging = Staging(obs)
+        return self._staging.show(obs)
 
     def to_host(self, actions: Tensor) -> Tensor:
         """Actions where the envs are."""

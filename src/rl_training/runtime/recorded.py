@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,6 +76,7 @@ class RecordedUpdate:
             expected = [*packed(result), *self._written()]
             self.undo()
             self.read = [i for i, leaf in enumerate(leaves(batch)) if self.recording.reads(leaf)]
+            self.places = [_places(batch)[i] for i in self.read]
             self.run: Run = self._plain if backend is None else self._compiled(backend)
             if capture:
                 generators = [generator for generator, _ in self.recording.generators]
@@ -101,8 +103,9 @@ class RecordedUpdate:
 
     def _inputs(self, batch: Batch) -> list[Tensor]:
         """The tensors of a batch that updates read."""
-        all_of_them = leaves(batch)
-        return [all_of_them[i] for i in self.read]
+        return [
+            getattr(batch, field) if key is None else getattr(batch, field)[key] for field, key in self.places
+        ]
 
     def _plain(self, *inputs: Tensor) -> list[Tensor]:
         """The update itself, on tensors."""
@@ -186,6 +189,17 @@ class RecordedRound:
         self.algorithm.num_updates = number + self.steps
         values = iter(numbers.unbind())
         return [UpdateResult({name: next(values) for name in names}) for names in self.names]
+
+
+def _places(batch: Batch) -> list[tuple[str, str | None]]:
+    """The field of each of the `leaves` of a batch, and its key in there where the field is a dict."""
+    values = ((field.name, getattr(batch, field.name)) for field in dataclasses.fields(batch))
+    return [
+        (name, key)
+        for name, value in values
+        if value is not None
+        for key in ([None] if isinstance(value, Tensor) else value)
+    ]
 
 
 def _row(results: Sequence[UpdateResult]) -> Tensor:
