@@ -7,7 +7,6 @@ not change, no value is read, and what counters decide is said by `Algorithm.kin
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from rl_training.runtime.decompositions import DECOMPOSED
 from rl_training.types import Batch, UpdateResult
 
 Tensors = Sequence[Tensor]
@@ -147,7 +147,7 @@ def trace(run: Run, inputs: Tensors, externals: Tensors, draws: Sequence[Draw]) 
 
     # One mode for all shapes that are noted: else torch makes one, with a stack trace, for each operation.
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
-        graph = make_fx(all_of_it, decomposition_table=_DECOMPOSED)(*inputs, *externals, *drawn)
+        graph = make_fx(all_of_it, decomposition_table=DECOMPOSED)(*inputs, *externals, *drawn)
     graph.graph.set_codegen(CodeGen())
     for node in graph.graph.nodes:
         node.meta.clear()  # what tracing knows of values would contradict what compiling finds out
@@ -220,52 +220,3 @@ def _require_static(function: Any, args: Sequence[Any]) -> None:
         indexes = function is torch.ops.aten.index.Tensor
         if not indexes or any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(args[1])):
             raise Uncapturable(f"the shape that {function} gives depends on values")
-
-
-def _adam(
-    params: Tensors,
-    grads: Tensors,
-    means: Tensors,
-    squares: Tensors,
-    _largest: Tensors,
-    steps: Tensors,
-    *,
-    lr: Tensor | float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-    **_: Any,
-) -> None:
-    """What torch's fused Adam does, in operations that a compiler can fuse with those around them."""
-    # 1 - β^t loses half its digits in float32 at the first steps. Written as exponentials, which Inductor
-    # computes once: powers it would compute again for every few weights.
-    count = steps[0].double()
-    rate = (lr / (1.0 - torch.exp(count * _log(beta1)))).float()
-    root = (1.0 - torch.exp(count * _log(beta2))).sqrt().float()
-    keep = None if found_inf is None else found_inf == 0
-    for param, grad, mean, square in zip(params, grads, means, squares, strict=True):
-        scaled = grad if grad_scale is None else grad / grad_scale
-        new_mean = mean + (scaled - mean) * (1.0 - beta1)
-        new_square = square * beta2 + scaled * scaled * (1.0 - beta2)
-        new_param = param - rate * new_mean / (new_square.sqrt() / root + eps)
-        for old, new in ((mean, new_mean), (square, new_square), (param, new_param)):
-            old.copy_(new if keep is None else torch.where(keep, new, old))
-
-
-def _log(number: float) -> float:
-    return math.log(number) if number else -math.inf
-
-
-def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Products, then the bias, which a compiler adds in whatever comes next."""
-    return torch.bmm(left, right) * alpha + bias * beta
-
-
-_DECOMPOSED: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten.baddbmm.default: _baddbmm,
-    torch.ops.aten._fused_adam_.default: _adam,
-    torch.ops.aten._fused_adam_.tensor_lr: _adam,
-}
-"""Operations that compilers do not know, or do more slowly."""
