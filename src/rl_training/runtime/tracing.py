@@ -63,6 +63,8 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._inside = WeakTensorKeyDictionary()
         self._outside = WeakTensorKeyDictionary()
         self._saved = WeakTensorKeyDictionary()
+        self._made = WeakTensorKeyDictionary()
+        """Tensors made meanwhile and then written to, with what they held first: some may stay."""
         self._by_memory: dict[int, list[Tensor]] = {}
 
     def __torch_dispatch__(
@@ -92,7 +94,10 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.generators.append((value, value.get_state()))
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for view in _tensors(value):
-                    for tensor in self._by_memory.get(_memory(view), ()):
+                    known = self._by_memory.get(_memory(view), ())
+                    if not known and view not in self._made:
+                        self._made[view] = view.detach().clone()
+                    for tensor in known:
                         if tensor not in self._saved:
                             self._saved[tensor] = True
                             self.written.append((tensor, tensor.detach().clone()))
@@ -105,6 +110,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def undo(self) -> None:
         """Bring tensors and generators back to where they were."""
         for tensor, before in reversed(self.written):  # of two names for one memory the first saved is right
+            tensor.copy_(before)
+        made = list(self._made.items())  # type: ignore[no-untyped-call]
+        for tensor, before in reversed(made):  # some are there to stay, like noise that has just begun
             tensor.copy_(before)
         for generator, state in self.generators:
             generator.set_state(state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from rl_training.errors import NonFiniteError
 from rl_training.experiment.checkpoint import read_checkpoint
 from rl_training.policies.exploration import Level, OrnsteinUhlenbeckNoise
 from rl_training.runtime import off_policy, recorded, trainer
+from rl_training.runtime.acting import CapturedActing
 from rl_training.runtime.compilation import Plan
 from rl_training.runtime.off_policy import OffPolicyTrainer
 from rl_training.runtime.recorded import captured
@@ -259,6 +261,29 @@ def test_noise_that_drifts_stays_in_its_own_memory() -> None:
     noise.reset(torch.tensor([True, False]))
     assert where[0] == 0.0
     assert where[1] != 0.0
+
+
+def test_noise_that_begins_while_steps_are_captured_begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process remembers is made when it is first asked, which is for the recording's sake."""
+    monkeypatch.setattr(recorded, "Captured", Rehearsal)
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
+    waits = SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: waits)
+
+    def steps(*, capture: bool) -> list[Tensor]:
+        noise, generator = OrnsteinUhlenbeckNoise(0.2), torch.Generator().manual_seed(0)
+
+        def choose(obs: Any) -> list[Tensor]:
+            return [noise.explore(obs * 0.0, obs, generator)]
+
+        with torch.inference_mode():
+            obs = np.ones((2, 3), np.float32)
+            act: Any = lambda obs: choose(torch.as_tensor(obs))  # noqa: E731
+            act = CapturedActing(choose, obs, torch.device("cpu"), told=[True]) if capture else act
+            return [act(obs)[0].clone() for _ in range(3)]
+
+    for ours, plain in zip(steps(capture=True), steps(capture=False), strict=True):
+        assert torch.equal(ours, plain)
 
 
 def test_a_level_made_while_collecting_follows_its_schedule() -> None:
