@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class RecordedUpdate:
             if not isinstance(optimizer, GuardedOptimizer):
                 raise Uncapturable(f"the optimiser {name!r} is no GuardedOptimizer")
             optimizer.prepare()
-        self.algorithm, self.batch = algorithm, batch
+        self.algorithm = algorithm
         self.recording, self.number = Recording(), algorithm.num_updates
         try:
             with self.recording:
@@ -77,7 +78,8 @@ class RecordedUpdate:
             self.undo()
             self.read = [i for i, leaf in enumerate(leaves(batch)) if self.recording.reads(leaf)]
             self.places = [_places(batch)[i] for i in self.read]
-            self.run: Run = self._plain if backend is None else self._compiled(backend)
+            plain = partial(self._plain, batch)  # who is compiled or captured does not keep it, nor the batch
+            self.run: Run = plain if backend is None else self._compiled(plain, batch, backend)
             if capture:
                 generators = [generator for generator, _ in self.recording.generators]
                 self.run = Captured(
@@ -107,19 +109,19 @@ class RecordedUpdate:
             getattr(batch, field) if key is None else getattr(batch, field)[key] for field, key in self.places
         ]
 
-    def _plain(self, *inputs: Tensor) -> list[Tensor]:
-        """The update itself, on tensors."""
-        tensors = leaves(self.batch)
+    def _plain(self, batch: Batch, *inputs: Tensor) -> list[Tensor]:
+        """The update itself, on tensors in the place of those of a batch."""
+        tensors = leaves(batch)
         for i, tensor in zip(self.read, inputs, strict=True):
             tensors[i] = tensor
-        return packed(self.algorithm.update(rebuilt(self.batch, tensors)))
+        return packed(self.algorithm.update(rebuilt(batch, tensors)))
 
-    def _compiled(self, backend: Backend) -> Run:
+    def _compiled(self, plain: Run, batch: Batch, backend: Backend) -> Run:
         """The update as one graph, backward pass and optimiser included, and compiled."""
-        inputs, draws = self._inputs(self.batch), self.recording.draws
-        others = [t for t in self.recording.externals if all(t is not leaf for leaf in leaves(self.batch))]
+        inputs, draws = self._inputs(batch), self.recording.draws
+        others = [t for t in self.recording.externals if all(t is not leaf for leaf in leaves(batch))]
         # Traced with the rows turned around: what has got stuck in the trace will show with other values.
-        graph = trace(self._plain, [_turned(tensor) for tensor in inputs], others, draws)
+        graph = trace(plain, [_turned(tensor) for tensor in inputs], others, draws)
         self.undo()
         externals = [tensor.detach() for tensor in others]
         compiled = backend(graph, [*inputs, *externals, *(draw() for draw in draws)])

@@ -118,8 +118,11 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
             generator.set_state(state)
 
     def forget(self) -> None:
-        """Let go of what was needed to undo; nothing can be after this."""
-        self.written.clear()
+        """Let go of every tensor that was met; nothing can be undone after this."""
+        # Not emptied: whoever has taken one of these lists still needs it.
+        self.externals, self.written, self.draws, self.generators = [], [], [], []
+        self._by_memory = {}
+        self._made.clear()
 
 
 class _Substitution(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -183,6 +185,19 @@ def test_recording_leaves_no_trace() -> None:
     assert all(not bool(value.any()) for state in moments.values() for value in state.values())
     agree(Updates(algorithm, Plan("compiled", "")), regression())
     assert made.names == ["loss", "norm"]
+
+
+def test_what_was_recorded_from_is_let_go() -> None:
+    algorithm, batch = regression(), batch_of(0)
+    algorithm.scale = lambda errors: errors * (1.0 + mask)
+    mask = torch.ones(6)
+    made = recorded.RecordedUpdate(algorithm, batch, backend=lambda g, i: g, capture=False)
+    gone = [weakref.ref(tensor) for tensor in (batch.obs, batch.rewards)]
+    del batch
+    gc.collect()
+    assert [tensor() for tensor in gone] == [None, None]
+    assert made.recording.externals == made.recording.generators == []
+    assert made(batch_of(1)).metrics["loss"] > 0.0
 
 
 def test_undo_brings_back_tensors_and_generators() -> None:
