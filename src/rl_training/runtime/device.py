@@ -18,9 +18,12 @@ _LARGEST_BLOCK = 2**25
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:N` as a device that is really there."""
+    """`auto`, `cpu`, `cuda` or `cuda:N` as a device that is really there; a GPU always with its number.
+
+    Tensors say `cuda:0` of where they are, which is not equal to `cuda`.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or (kind == "cpu" and index):
         raise ConfigError(f"device: unknown device {name!r}; choose auto, cpu, cuda or cuda:N")
@@ -28,7 +31,13 @@ def resolve_device(name: str) -> torch.device:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(index or 0) >= count:
             raise ConfigError(f"device: {name!r} is not available: this machine has {count} CUDA devices")
+        return torch.device("cuda", int(index) if index else _current_gpu())
     return torch.device(name)
+
+
+def _current_gpu() -> int:
+    """The GPU that `cuda` means, asked without starting CUDA: processes to come must not inherit it."""
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
 
 def available_threads() -> int:
@@ -83,7 +92,8 @@ def torch_settings(
     if deterministic == "auto":  # kernels write all of their results: no need to write NaN there first
         filling.fill_uninitialized_memory = False
     # Streams and graphs belong to whichever GPU is the current one.
-    current = torch.cuda.device(device) if device.type == "cuda" and device.index else nullcontext()
+    other = device.type == "cuda" and device.index not in (None, _current_gpu())
+    current = torch.cuda.device(device) if other else nullcontext()
     try:
         with freed_memory_kept(), current:
             yield

@@ -7,6 +7,7 @@ import platform
 import resource
 import signal
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -124,3 +125,21 @@ def test_frames_become_a_video(tmp_path: Path) -> None:
             writer.write(None)
     assert writer.frames == 5
     assert b"ftyp" in (tmp_path / "new" / "out.mp4").read_bytes()[:16]
+
+
+@pytest.mark.parametrize("current", [None, 0, 1])
+def test_a_gpu_has_its_number(current: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would not be equal to what its own tensors say."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: current is not None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    entered: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: entered.append(device) or nullcontext())
+    assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda", current or 0)
+    for number in range(2):
+        device = resolve_device(f"cuda:{number}")
+        assert device == torch.device("cuda", number)
+        with torch_settings(device, threads=1, deterministic="auto"):
+            assert entered == ([] if number == (current or 0) else [device])
+        entered.clear()
