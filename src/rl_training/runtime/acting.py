@@ -30,7 +30,7 @@ class CapturedActing:
             examples = choose(self.seen)
         first.undo()  # it has only shown the shapes: no random number may be lost to that
         self._results = [
-            torch.empty_like(example, device="cpu").pin_memory() if host else torch.empty_like(example)
+            torch.zeros_like(example, device="cpu").pin_memory() if host else torch.zeros_like(example)
             for example, host in zip(examples, told, strict=True)
         ]
 

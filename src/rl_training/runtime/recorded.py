@@ -54,6 +54,45 @@ def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
     return compiled
 
 
+class _Model:
+    """What a plain computation does, found out by doing it and taking it back: the measure of a quick one."""
+
+    def __init__(
+        self, plain: Run, undo: Callable[[], None], comparable: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`undo` takes back what is no tensor; `comparable` is asked when `plain` has been run."""
+        self.recording, self._undo = Recording(), undo
+        self._expected: list[Tensor] | None = None
+        try:
+            with self.recording:
+                results = plain()
+            if comparable():
+                self._expected = [*(result.detach().clone() for result in results), *self._written()]
+        finally:
+            self.undo()
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """Those that random numbers were drawn from."""
+        return [generator for generator, _ in self.recording.generators]
+
+    def undo(self) -> None:
+        """Take back what has been computed for the recording's sake; the next run draws the same numbers."""
+        self.recording.undo()
+        self._undo()
+
+    def require_same(self, run: Run) -> None:
+        """Refuse a computation that gives or writes other numbers; it is run if that can be told."""
+        if self._expected is not None:
+            found = [*run(), *self._written()]
+            _require_same(found, self._expected, [before for _, before in self.recording.written])
+
+    def _written(self) -> list[Tensor]:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()  # it may still be writing into main memory
+        return [tensor.detach().clone() for tensor, _ in self.recording.written]
+
+
 class RecordedUpdate:
     """What `algorithm.update` does to batches like `batch`, recorded without a trace in the algorithm.
 
@@ -68,28 +107,31 @@ class RecordedUpdate:
             if not isinstance(optimizer, GuardedOptimizer):
                 raise Uncapturable(f"the optimiser {name!r} is no GuardedOptimizer")
             optimizer.prepare()
-        self.algorithm = algorithm
-        self.recording, self.number = Recording(), algorithm.num_updates
+        self.algorithm, number = algorithm, algorithm.num_updates
+        self.names: list[str] = []
+        self.steps = 0
+
+        def update() -> list[Tensor]:
+            result = algorithm.update(batch)
+            self.names, self.steps = list(result.metrics), algorithm.num_updates - number
+            return packed(result)
+
+        def undo() -> None:
+            algorithm.num_updates = number
+
+        model = _Model(update, undo)
+        self.read = [i for i, leaf in enumerate(leaves(batch)) if model.recording.reads(leaf)]
+        self.places = [_places(batch)[i] for i in self.read]
+        plain = partial(self._plain, batch)  # who is compiled or captured does not keep it, nor the batch
         try:
-            with self.recording:
-                result = algorithm.update(batch)
-            self.names, self.steps = list(result.metrics), algorithm.num_updates - self.number
-            expected = [*packed(result), *self._written()]
-            self.undo()
-            self.read = [i for i, leaf in enumerate(leaves(batch)) if self.recording.reads(leaf)]
-            self.places = [_places(batch)[i] for i in self.read]
-            plain = partial(self._plain, batch)  # who is compiled or captured does not keep it, nor the batch
-            self.run: Run = plain if backend is None else self._compiled(plain, batch, backend)
+            self.run: Run = plain if backend is None else self._compiled(plain, batch, backend, model)
             if capture:
-                generators = [generator for generator, _ in self.recording.generators]
                 self.run = Captured(
-                    self.run, self._inputs(batch), generators=generators, undo=self.undo, pool=pool
+                    self.run, self._inputs(batch), generators=model.generators, undo=model.undo, pool=pool
                 )
-            found = [*self.run(*self._inputs(batch)), *self._written()]
-            _require_same(found, expected, [before for _, before in self.recording.written])
+            model.require_same(partial(self.run, *self._inputs(batch)))
         finally:
-            self.undo()
-        self.recording.forget()
+            model.undo()
 
     def __call__(self, batch: Batch) -> UpdateResult:
         """The update, with all that the plain one would have done."""
@@ -97,11 +139,6 @@ class RecordedUpdate:
         results = self.run(*self._inputs(batch))
         self.algorithm.num_updates = number + self.steps  # whether the run counts too or not
         return unpacked(self.names, results)
-
-    def undo(self) -> None:
-        """Take back what has been computed for the recording's sake."""
-        self.recording.undo()
-        self.algorithm.num_updates = self.number
 
     def _inputs(self, batch: Batch) -> list[Tensor]:
         """The tensors of a batch that updates read."""
@@ -116,16 +153,16 @@ class RecordedUpdate:
             tensors[i] = tensor
         return packed(self.algorithm.update(rebuilt(batch, tensors)))
 
-    def _compiled(self, plain: Run, batch: Batch, backend: Backend) -> Run:
+    def _compiled(self, plain: Run, batch: Batch, backend: Backend, model: _Model) -> Run:
         """The update as one graph, backward pass and optimiser included, and compiled."""
-        inputs, draws = self._inputs(batch), self.recording.draws
-        others = [t for t in self.recording.externals if all(t is not leaf for leaf in leaves(batch))]
+        inputs, draws = self._inputs(batch), model.recording.draws
+        others = [t for t in model.recording.externals if all(t is not leaf for leaf in leaves(batch))]
         # Traced with the rows turned around: what has got stuck in the trace will show with other values.
         graph = trace(plain, [_turned(tensor) for tensor in inputs], others, draws)
-        self.undo()
+        model.undo()
         externals = [tensor.detach() for tensor in others]
         compiled = backend(graph, [*inputs, *externals, *(draw() for draw in draws)])
-        self.undo()
+        model.undo()
 
         @torch.no_grad()
         def run(*inputs: Tensor) -> Sequence[Tensor]:
@@ -133,30 +170,25 @@ class RecordedUpdate:
 
         return run
 
-    def _written(self) -> list[Tensor]:
-        return [tensor.detach().clone() for tensor, _ in self.recording.written]
 
-
-def captured(run: Run, *, plain: Run | None = None, undo: Callable[[], None] = lambda: None) -> Captured:
+def captured(
+    run: Run,
+    *,
+    plain: Run | None = None,
+    undo: Callable[[], None] = lambda: None,
+    comparable: Callable[[], bool] = lambda: True,
+) -> Captured:
     """`run` as a CUDA graph that reads and writes tensors where they are, recorded without leaving a trace.
 
     `plain` does the same with torch's own operations. It is run once to learn what is changed; that is taken
-    back, and `undo` takes back what is no tensor.
+    back, and `undo` takes back what is no tensor. The graph has to do the same, where that is `comparable`.
     """
-    recording = Recording()
-
-    def undo_all() -> None:
-        recording.undo()
-        undo()
-
+    model = _Model(plain or run, undo, comparable)
     try:
-        with recording:
-            (plain or run)()
-        undo_all()
-        generators = [generator for generator, _ in recording.generators]
-        graph = Captured(run, (), generators=generators, undo=undo_all, warm_ups=1)
+        graph = Captured(run, (), generators=model.generators, undo=model.undo, warm_ups=1)
+        model.require_same(graph)
     finally:
-        undo_all()
+        model.undo()
     return graph
 
 
@@ -175,14 +207,19 @@ class RecordedRound:
         self.steps = 0
 
         def look() -> list[Tensor]:
-            self.names = [list(result.metrics) for result in plain()]
+            results = plain()
+            self.names = [list(result.metrics) for result in results]
             self.steps = algorithm.num_updates - number
-            return []
+            return [_row(results)]
 
         def undo() -> None:
             algorithm.num_updates = number
 
-        self.graph = captured(lambda: [_row(quick())], plain=look, undo=undo)
+        # What rounding does to one update is known. The next ones make more and more of it, so that after an
+        # iteration of many two right answers may be far apart: nothing would follow from a difference.
+        self.graph = captured(
+            lambda: [_row(quick())], plain=look, undo=undo, comparable=lambda: self.steps == 1
+        )
 
     def __call__(self) -> list[UpdateResult]:
         """The same once more."""

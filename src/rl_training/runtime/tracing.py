@@ -117,13 +117,6 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for generator, state in self.generators:
             generator.set_state(state)
 
-    def forget(self) -> None:
-        """Let go of every tensor that was met; nothing can be undone after this."""
-        # Not emptied: whoever has taken one of these lists still needs it.
-        self.externals, self.written, self.draws, self.generators = [], [], [], []
-        self._by_memory = {}
-        self._made.clear()
-
 
 class _Substitution(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Puts numbers that were drawn before in the place of draws."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from rl_training.runtime.compilation import Plan
 from rl_training.runtime.off_policy import OffPolicyTrainer
 from rl_training.runtime.recorded import captured
 from rl_training.runtime.tracing import Uncapturable
-from rl_training.types import StepResult
+from rl_training.types import StepResult, UpdateResult
 
 
 class Rehearsal:
@@ -106,6 +107,50 @@ def test_whoever_reads_a_value_is_not_captured() -> None:
     with pytest.raises(Uncapturable, match="value"):
         captured(lambda: [weights * float(weights.mul_(2).sum())])
     assert torch.equal(weights, torch.ones(2))
+
+
+def test_a_graph_that_does_something_else_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "Captured", Rehearsal)
+    weights, generator = torch.ones(100), torch.Generator().manual_seed(1)
+    before = generator.get_state()
+
+    def adds(scale: float, says: float) -> Callable[[], list[Tensor]]:
+        def run() -> list[Tensor]:
+            weights.add_(torch.rand(100, generator=generator), alpha=scale)
+            return [torch.tensor(says)]
+
+        return run
+
+    plain = adds(1.0, says=2.0)
+    for scale, says, refused in ((1.01, 2.0, False), (1.2, 2.0, True), (1.0, 3.0, True)):
+        with pytest.raises(Uncapturable, match="other numbers") if refused else nullcontext():
+            captured(adds(scale, says), plain=plain)
+        assert torch.equal(weights, torch.ones(100))
+        assert torch.equal(generator.get_state(), before)
+    captured(adds(1.2, 2.0), plain=plain, comparable=lambda: False)
+
+
+@pytest.mark.parametrize(("updates", "compared"), [(1, True), (2, False)])
+def test_rounds_of_one_update_are_compared(
+    updates: int, compared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounding grows from update to update; what comes of many of them proves nothing."""
+    monkeypatch.setattr(recorded, "Captured", Rehearsal)
+    algorithm: Any = SimpleNamespace(optimizers={}, num_updates=5)
+    weights = torch.zeros(3)
+
+    def learn(step: float) -> list[UpdateResult]:
+        for _ in range(updates):
+            algorithm.num_updates += 1
+            weights.add_(step)
+        return [UpdateResult({"weight": weights.sum()})]
+
+    with pytest.raises(Uncapturable) if compared else nullcontext():
+        recorded.RecordedRound(algorithm, lambda: learn(1.0), lambda: learn(2.0))
+    assert (algorithm.num_updates, weights.tolist()) == (5, [0.0] * 3)
+    same = recorded.RecordedRound(algorithm, lambda: learn(1.0), lambda: learn(1.0))
+    assert same()[0].metrics["weight"] == 3.0 * updates
+    assert algorithm.num_updates == 5 + updates
 
 
 def run_ppo(folder: Path, **more: Any) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
