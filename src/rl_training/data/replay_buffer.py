@@ -81,8 +81,7 @@ class ReplayBuffer:
         host_dtypes = {key: torch.zeros(0, dtype=dtype).numpy().dtype for key, dtype in dtypes.items()}
         self._stacks = FrameHistory(stacks, host_dtypes, num_envs) if stacks else None
         self._lookback = self._stacks.lookback if self._stacks else 0
-        # One slot more: the write head starts nothing. Stacks need some before it and some for a new stack.
-        self.slots = -(-capacity // num_envs) + 1 + 2 * self._lookback
+        self.slots = _slots(capacity, num_envs, self._lookback)
         self.size = self.slots * num_envs
         allocate = allocate or in_memory(device)
 
@@ -113,9 +112,18 @@ class ReplayBuffer:
         """Where batches are made: `view` may show the tensors to another device than the one they are on."""
 
     @staticmethod
-    def predict_bytes(capacity: int, layout: RolloutLayout, stacks: Mapping[str, Stack] | None = None) -> int:
-        """Memory a buffer would take, before any of it is allocated."""
-        return ReplayBuffer(2, 1, layout, stacks=stacks).bytes_per_transition * capacity
+    def predict_bytes(
+        capacity: int,
+        layout: RolloutLayout,
+        stacks: Mapping[str, Stack] | None = None,
+        *,
+        num_envs: int = 1,
+        taken: Callable[[int], int] = int,
+    ) -> int:
+        """Memory a buffer would take, before any is allocated; `taken` says what so many bytes take."""
+        small = ReplayBuffer(2, 1, layout, stacks=stacks)
+        rows = _slots(capacity, num_envs, small._lookback) * num_envs
+        return sum(taken(rows * t.element_size() * t[0, 0].numel()) for t in small.tensors().values())
 
     @property
     def bytes_per_transition(self) -> int:
@@ -322,6 +330,11 @@ class ReplayBuffer:
             version=segment_version(moments, begin, end, self.slots),
             tensors=lambda: {name: tensor[begin:end] for name, tensor in self.tensors().items()},
         )
+
+
+def _slots(capacity: int, num_envs: int, lookback: int) -> int:
+    """One more than needed: the write head starts nothing. Stacks need some before it, and some to begin."""
+    return -(-capacity // num_envs) + 1 + 2 * lookback
 
 
 def _by_key(value: Any) -> dict[str, Any]:

@@ -31,6 +31,11 @@ def pinned() -> Allocate:
     return partial(torch.zeros, pin_memory=True)
 
 
+def pinned_bytes(size: int) -> int:
+    """Memory that a `pinned` tensor takes: torch rounds up to a power of two, and takes all of it at once."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 def seen_by(device: torch.device) -> Callable[[Tensor], Tensor]:
     """Gives a GPU's view of `pinned` memory. It reads over the bus what the host has written last."""
 

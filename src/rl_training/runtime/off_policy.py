@@ -19,7 +19,7 @@ from rl_training.data.her import HindsightSampler
 from rl_training.data.layout import RolloutLayout, rollout_layout
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import CapturableSampler, PrioritizedSampler, UniformSampler
-from rl_training.data.storage import in_memory, on_disk, pinned, seen_by
+from rl_training.data.storage import in_memory, on_disk, pinned, pinned_bytes, seen_by
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.runtime.collector import Block
@@ -56,7 +56,10 @@ class OffPolicyTrainer(Trainer):
         if hp.her != "none":
             envs.goal_task()
         layout, stacks = replay_layout(envs.spec, hp, settings.frame_stack)
-        needed = ReplayBuffer.predict_bytes(hp.buffer_size, layout, stacks)
+        taken = pinned_bytes if _pins(hp, algorithm.context.device, settings) else int
+        needed = ReplayBuffer.predict_bytes(
+            hp.buffer_size, layout, stacks, num_envs=envs.num_envs, taken=taken
+        )
         if hp.buffer_storage == "disk":
             require_disk("hyperparams.buffer_size", needed, _scratch(settings))
         else:
@@ -84,10 +87,15 @@ class OffPolicyTrainer(Trainer):
             device = _storage_device(hp, self.device)
             allocate, where = in_memory(device), "in memory" if device.type == "cpu" else f"on {device}"
         how: dict[str, Any] = {"allocate": allocate}
-        if self._in_graphs() and hp.buffer_storage == "memory":
+        pins = _pins(hp, self.device, self.settings)
+        if pins:
             how = {"allocate": pinned(), "view": seen_by(self.device)}
         buffer = ReplayBuffer(hp.buffer_size, self.envs.num_envs, layout, stacks=stacks, **how)
         size = hp.buffer_size * buffer.bytes_per_transition
+        when = "when full"
+        if pins:
+            size = sum(pinned_bytes(tensor.nbytes) for tensor in buffer.tensors().values())
+            when = "from the start, pinned"
         self.resources = {
             "replay_buffer": {
                 "transitions": hp.buffer_size,
@@ -98,7 +106,7 @@ class OffPolicyTrainer(Trainer):
         }
         self.announcement = (
             f"replay buffer: {hp.buffer_size:,} transitions of {buffer.bytes_per_transition:,} bytes, "
-            f"{readable(size)} {where} when full"
+            f"{readable(size)} {where} {when}"
         )
         return buffer
 
@@ -122,9 +130,7 @@ class OffPolicyTrainer(Trainer):
 
     def _in_graphs(self) -> bool:
         """Whether batches are to be drawn on the GPU, as a part of updates that are captured."""
-        hp = self.hyperparams
-        plain = hp.her == "none" and not hp.prioritized and hp.buffer_storage != "disk"
-        return plain and self.device.type == "cuda" and self.settings.compile != "off"
+        return _in_graphs(self.hyperparams, self.device, self.settings)
 
     def _goal_task(self) -> GoalTask:
         """The env's judgement, with the rewards that the learner would have got for it."""
@@ -276,6 +282,16 @@ def _to_device(state: Mapping[str, Any], device: torch.device) -> dict[str, Any]
     return {
         key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in state.items()
     }
+
+
+def _in_graphs(hp: OffPolicyHyperparams, device: torch.device, settings: LoopSettings) -> bool:
+    plain = hp.her == "none" and not hp.prioritized and hp.buffer_storage != "disk"
+    return plain and device.type == "cuda" and settings.compile != "off"
+
+
+def _pins(hp: OffPolicyHyperparams, device: torch.device, settings: LoopSettings) -> bool:
+    """Whether the buffer is in main memory and a GPU reads it there."""
+    return hp.buffer_storage == "memory" and _in_graphs(hp, device, settings)
 
 
 def _storage_device(hp: OffPolicyHyperparams, device: torch.device) -> torch.device:

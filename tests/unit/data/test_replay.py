@@ -19,7 +19,7 @@ from rl_training.data.mixed import MixedSampler
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.data.sequences import SequenceSampler
-from rl_training.data.storage import DeviceRows
+from rl_training.data.storage import DeviceRows, pinned_bytes
 from rl_training.data.sum_tree import SumTree
 from rl_training.errors import ConfigError
 from rl_training.types import StepResult
@@ -260,7 +260,13 @@ def test_dict_observations_keep_their_dtypes_and_cost_what_they_must() -> None:
     assert batch.next_obs["image"].unique().tolist() == [7]
     # 4 bytes of image, 12 of vector, 4 of action, 4 of reward, 3 flags, 4 each of generation and age
     assert buffer.bytes_per_transition == 4 + 12 + 4 + 4 + 3 + 8
-    assert ReplayBuffer.predict_bytes(1000, DICT_LAYOUT) == 1000 * buffer.bytes_per_transition
+    held = sum(tensor.nbytes for tensor in ReplayBuffer(1000, 3, DICT_LAYOUT).tensors().values())
+    assert ReplayBuffer.predict_bytes(1000, DICT_LAYOUT, num_envs=3) == held
+
+
+@pytest.mark.parametrize(("size", "taken"), [(1, 1), (4, 4), (5, 8), (2**33, 2**33), (2**33 + 1, 2**34)])
+def test_pinned_blocks_are_powers_of_two(size: int, taken: int) -> None:
+    assert pinned_bytes(size) == taken
 
 
 @pytest.mark.parametrize("frames", [1, 3])

@@ -21,13 +21,12 @@ from rl_training.data.samplers import CapturableSampler
 from rl_training.data.storage import in_memory
 from rl_training.envs.batched import State
 from rl_training.envs.batched.classic import CartPole
-from rl_training.errors import NonFiniteError
+from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.experiment.checkpoint import read_checkpoint
 from rl_training.policies.exploration import Level, OrnsteinUhlenbeckNoise
-from rl_training.runtime import off_policy, recorded, trainer
+from rl_training.runtime import memory, off_policy, recorded, trainer
 from rl_training.runtime.acting import CapturedActing
 from rl_training.runtime.compilation import Plan
-from rl_training.runtime.off_policy import OffPolicyTrainer
 from rl_training.runtime.recorded import captured
 from rl_training.runtime.tracing import Uncapturable
 from rl_training.types import StepResult, UpdateResult
@@ -68,7 +67,7 @@ def rehearsed(monkeypatch: pytest.MonkeyPatch) -> type[Rehearsal]:
     monkeypatch.setattr(recorded, "Captured", Counted)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("captured", "rehearsal"))
-    monkeypatch.setattr(OffPolicyTrainer, "_in_graphs", lambda self: True)
+    monkeypatch.setattr(off_policy, "_in_graphs", lambda *_: True)
     monkeypatch.setattr(off_policy, "pinned", in_memory)
     monkeypatch.setattr(off_policy, "seen_by", lambda device: lambda tensor: tensor)
     return Counted
@@ -255,6 +254,28 @@ def test_drawing_and_learning_as_one(
     twin = run("eager")
     assert_same(state, twin[0])
     assert_same(lines, twin[1])
+
+
+def test_pinned_memory_is_announced_and_refused_with_what_it_really_takes(
+    tmp_path: Path, rehearsed: type[Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Pendulum: 3 × 4 bytes of observation, 4 each of action, reward, generation and age, and 3 flags."""
+
+    def run() -> Any:
+        return rl_training.train(
+            algo="sac", env_id="Pendulum-v1", total_timesteps=8, num_envs=2, output_dir=str(tmp_path),
+            network={"hidden": [8]}, evaluation={"every_steps": 0}, logging={"tensorboard": False},
+            hyperparams={"buffer_storage": "memory", "buffer_size": 1024, "batch_size": 8},
+        )  # fmt: skip
+
+    # With the write heads 1,026 rows: beyond 1,024 all but the observations need the next power of two.
+    taken = 1024 * 16 + 2048 * (4 * 4 + 3)
+    monkeypatch.setattr(memory, "available_memory", lambda device: taken - 1)
+    with pytest.raises(ConfigError, match=r"hyperparams\.buffer_size: needs"):
+        run()
+    monkeypatch.setattr(memory, "available_memory", lambda device: taken)
+    metadata = json.loads((run().run_dir / "metadata.json").read_text())
+    assert metadata["resources"]["replay_buffer"]["bytes"] == taken
 
 
 def filled_buffer(steps: int, ends_every: int) -> ReplayBuffer:
