@@ -74,6 +74,7 @@ def test_json_and_no_run(
     parts = ("env", "inference", "transfer", "learn", "overhead")
     assert keys(training) == {
         "steps": None, "updates": None, "seconds": None, "steps_per_second": None, "limit": None,
+        "sampler": None,
         "parts": {part: {"seconds": None, "share": None} for part in parts},
     }  # fmt: skip
     found = training["parts"].values()

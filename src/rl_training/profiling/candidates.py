@@ -58,7 +58,9 @@ class Candidate:
 
     def largest_gain(self, shares: Mapping[str, float]) -> float:
         """What it would bring if the parts that it helps took no time at all."""
-        return 1.0 / max(1.0 - sum(shares[part] for part in self.helps), 1e-9)
+        # A sampler is waited for because of its envs, or its policy: that acts on one core, whatever is set.
+        parts = (*self.helps, "wait") if "env" in self.helps else self.helps
+        return 1.0 / max(1.0 - sum(shares.get(part, 0.0) for part in parts), 1e-9)
 
 
 def candidates(config: TrainConfig, device: torch.device, cores: int) -> list[Candidate]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_training.assembly import make_session, resolve_config
@@ -48,19 +48,27 @@ class Profile:
     """What training reached; on a GPU when nobody watched, since watching means waiting there."""
     env_steps_per_second: float
     update_speed: UpdateSpeed
+    sampler: Mapping[str, float] = field(default_factory=dict)
+    """What a sampler did meanwhile, in seconds, if experience is collected by one."""
     trials: tuple[Trial, ...] = ()
     tuned: Tuned | None = None
 
     @property
     def shares(self) -> dict[str, float]:
         """Each part of the whole."""
-        total = sum(self.parts.values())
-        return {part: seconds / total for part, seconds in self.parts.items()}
+        return _shares(self.parts)
+
+    @property
+    def longest(self) -> str:
+        """The part that takes longest."""
+        return max(self.parts, key=lambda part: self.parts[part])
 
     @property
     def limit(self) -> str:
-        """The part that takes longest."""
-        return max(self.parts, key=lambda part: self.parts[part])
+        """What would have to be faster: the part that takes longest, or what keeps a sampler busy."""
+        if self.longest != "wait":
+            return self.longest
+        return "sampler " + max(("env", "inference"), key=lambda part: self.sampler.get(part, 0.0))
 
     def best(self, *, changes_data: bool) -> Trial | None:
         """The largest gain among what leaves the data alone, or among what does not."""
@@ -129,6 +137,7 @@ def measure(
             unwatched.per_second,
             env_speed(bench, seconds * CEILING),
             update_speed(bench, made / iterations, steps / iterations, seconds * CEILING),
+            watch.sampler,
         )
     trials = []
     for candidate in candidates(config, device, available_threads()):
@@ -165,7 +174,7 @@ def _combine(
 
 def to_data(profile: Profile) -> dict[str, Any]:
     """A profile as plain data, for `--format json`."""
-    speed, shares, updates, tuned = profile.speed, profile.shares, profile.update_speed, profile.tuned
+    speed, updates, tuned = profile.speed, profile.update_speed, profile.tuned
     best, other = profile.best(changes_data=False), profile.best(changes_data=True)
     return {
         "algo": profile.config.algo,
@@ -176,10 +185,9 @@ def to_data(profile: Profile) -> dict[str, Any]:
             "updates": profile.updates,
             "seconds": speed.seconds,
             "steps_per_second": profile.steps_per_second,
-            "parts": {
-                part: {"seconds": seconds, "share": shares[part]} for part, seconds in profile.parts.items()
-            },
+            "parts": _with_shares(profile.parts),
             "limit": profile.limit,
+            "sampler": _with_shares(profile.sampler) if profile.sampler else None,
         },
         "ceilings": {
             "env": {"steps_per_second": profile.env_steps_per_second},
@@ -199,6 +207,16 @@ def to_data(profile: Profile) -> dict[str, Any]:
             **_comparison(tuned.comparison),
         },
     }
+
+
+def _shares(parts: Mapping[str, float]) -> dict[str, float]:
+    total = max(sum(parts.values()), 1e-9)
+    return {part: seconds / total for part, seconds in parts.items()}
+
+
+def _with_shares(parts: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    shares = _shares(parts)
+    return {part: {"seconds": seconds, "share": shares[part]} for part, seconds in parts.items()}
 
 
 def _trial(trial: Trial) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def as_text(profile: Profile, command: Sequence[str] = ()) -> str:
         _head(profile),
         _parts(profile),
         [bar(profile.shares)],
-        [f"limit: {profile.limit}, {profile.shares[profile.limit]:.0%} of the time"],
+        _limit(profile),
         _ceilings(profile),
         _trials(profile.trials),
         _suggestions(profile, command),
@@ -52,6 +52,8 @@ def _parts(profile: Profile) -> list[str]:
     speed, shares = profile.speed, profile.shares
     rows = [("part", "seconds", "share", "µs/step")]
     for part, seconds in profile.parts.items():
+        if profile.sampler and not seconds:  # what the sampler does, the learner does not
+            continue
         rows.append((part, f"{seconds:.2f}", f"{shares[part]:.1%}", f"{seconds / speed.steps * 1e6:,.1f}"))
     each = 1e6 * speed.seconds / speed.steps
     rows.append(("all", f"{speed.seconds:.2f}", "100.0%", f"{each:,.1f}"))
@@ -59,6 +61,17 @@ def _parts(profile: Profile) -> list[str]:
     if profile.steps_per_second != speed.per_second:
         done += f"; {profile.steps_per_second:,.0f} when not watched"
     return [*_table(rows), done]
+
+
+def _limit(profile: Profile) -> list[str]:
+    longest, limit = profile.longest, profile.limit
+    share = f"{profile.shares[longest]:.0%} of the time"
+    lines = [f"limit: {limit}, {share if limit == longest else f'for which the learner waits {share}'}"]
+    if profile.sampler:
+        total = max(sum(profile.sampler.values()), 1e-9)
+        parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in profile.sampler.items())
+        lines.append(f"sampler: {parts} of its own time")
+    return lines
 
 
 def _ceilings(profile: Profile) -> list[str]:

@@ -61,7 +61,9 @@ class PipelinedCollector(Collector):
         self._finished: dict[str, Any] | None = None
         """What the sampler said about experience that has not been handed out yet."""
         self._next_lag = 0
-        self._seconds = dict.fromkeys(("env", "inference", "idle"), 0.0)
+        self.seconds = dict.fromkeys(("env", "inference", "idle"), 0.0)
+        """What the sampler has done with its time so far."""
+        self._told = dict(self.seconds)
 
     def start(self) -> None:
         """Have the first episode of every env begun, unless a restored run is already inside one."""
@@ -127,7 +129,7 @@ class PipelinedCollector(Collector):
             self._finished = self.sampler.finish()
             self._running = False
             for part, seconds in self._finished["seconds"].items():
-                self._seconds[part] += seconds
+                self.seconds[part] += seconds
 
     def park(self) -> None:
         """Wait until the sampler has nothing to do, and note where its generators and its noise are."""
@@ -148,9 +150,10 @@ class PipelinedCollector(Collector):
 
     def metrics(self) -> dict[str, float]:
         """Besides, how the sampler spent its time, and how old the policy was that acted."""
-        total = max(sum(self._seconds.values()), 1e-9)
-        shares = {f"sampler/{part}": seconds / total for part, seconds in self._seconds.items()}
-        self._seconds = dict.fromkeys(self._seconds, 0.0)
+        news = {part: seconds - self._told[part] for part, seconds in self.seconds.items()}
+        self._told = dict(self.seconds)
+        total = max(sum(news.values()), 1e-9)
+        shares = {f"sampler/{part}": seconds / total for part, seconds in news.items()}
         return {**super().metrics(), **shares, "train/policy_lag": float(self.lag)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,17 +7,21 @@ work to another is wrapped for the time of a measurement; a run that is not prof
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rl_training.runtime.pipelined import PipelinedCollector
+
 if TYPE_CHECKING:
     from rl_training.runtime.trainer import Trainer
 
 PARTS = ("env", "inference", "transfer", "learn", "overhead")
+PIPELINED_PARTS = ("wait", *PARTS)
+"""A learner with a sampler waits for it: env and inference are the sampler's, in `Stopwatch.sampler`."""
 ACTING = ("act", "env_actions", "values", "random_actions")
 """What collection asks of a policy."""
 
@@ -25,8 +29,10 @@ ACTING = ("act", "env_actions", "values", "random_actions")
 class Stopwatch:
     """Parts may lie within each other: the inner one's time is not the outer one's, so that all add up."""
 
-    def __init__(self, synchronize: Callable[[], None] | None = None) -> None:
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+    def __init__(self, synchronize: Callable[[], None] | None = None, parts: Sequence[str] = PARTS) -> None:
+        self.seconds = dict.fromkeys(parts, 0.0)
+        self.sampler: dict[str, float] = {}
+        """What a sampler did meanwhile, in seconds, where there is one."""
         self.calls: Counter[str] = Counter()
         """How often each wrapped method was called."""
         self._synchronize = synchronize
@@ -42,7 +48,7 @@ class Stopwatch:
         """Forget what was before."""
         self.mark()
         self.calls.clear()
-        self.seconds = dict.fromkeys(PARTS, 0.0)
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
 
     def mark(self) -> None:
         """Book the time since the last look on the part it was spent in."""
@@ -85,9 +91,11 @@ def measured(trainer: Trainer) -> Iterator[Stopwatch]:
     Everything in an iteration that is not collection is learning. On a GPU every change of parts waits for
     what has been launched, which slows training down; copies between host and device are parts there.
     """
-    device = trainer.device
+    device, collector = trainer.device, trainer.collector
     on_gpu = device.type == "cuda"
-    watch = Stopwatch((lambda: torch.cuda.synchronize(device)) if on_gpu else None)
+    synchronize = (lambda: torch.cuda.synchronize(device)) if on_gpu else None
+    pipelined = isinstance(collector, PipelinedCollector)
+    watch = Stopwatch(synchronize, PIPELINED_PARTS if pipelined else PARTS)
     with ExitStack() as undo:
         for owner, name, part in [*_seams(trainer), *(_crossings(trainer) if on_gpu else [])]:
             if name in vars(owner):
@@ -96,8 +104,11 @@ def measured(trainer: Trainer) -> Iterator[Stopwatch]:
                 undo.callback(delattr, owner, name)
             setattr(owner, name, watch.wrap(getattr(owner, name), name, part))
         watch.restart()
+        before = dict(collector.seconds) if isinstance(collector, PipelinedCollector) else {}
         yield watch
         watch.mark()
+        if isinstance(collector, PipelinedCollector):
+            watch.sampler = {part: collector.seconds[part] - seconds for part, seconds in before.items()}
 
 
 def updating(trainer: Any) -> tuple[Any, str]:
@@ -113,6 +124,7 @@ def _seams(trainer: Any) -> list[tuple[Any, str, str]]:
         (*updating(trainer), "learn"),
         (collector, "collect", "overhead"),
         (collector, "collect_transitions", "overhead"),
+        (collector, "_wait", "wait"),
         (envs, "step", "env"),
         (envs, "step_tensors", "env"),
         *((algorithm.policy, name, "inference") for name in ACTING),

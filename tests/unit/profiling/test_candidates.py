@@ -58,6 +58,9 @@ def test_what_takes_no_time_cannot_be_helped() -> None:
     shares = {"env": 0.2, "inference": 0.0, "transfer": 0.0, "learn": 0.8, "overhead": 0.0}
     assert NATIVE.largest_gain(shares) == pytest.approx(1.25)
     assert THREADS.largest_gain(shares) == pytest.approx(5.0)
+    pipelined = {"wait": 0.5, "env": 0.0, "inference": 0.0, "transfer": 0.0, "learn": 0.5, "overhead": 0.0}
+    assert NATIVE.largest_gain(pipelined) == pytest.approx(2.0)  # the sampler's envs are waited for
+    assert THREADS.largest_gain(pipelined) == pytest.approx(2.0)  # no thread but the learner's
 
 
 @pytest.mark.parametrize("name", ["env.backend: async", "env.backend: native", "threads: 2"])

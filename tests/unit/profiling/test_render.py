@@ -85,6 +85,39 @@ def test_on_a_gpu_watching_means_waiting() -> None:
     assert to_data(profile)["training"]["steps_per_second"] == 9600.0
 
 
+@pytest.mark.parametrize(
+    ("wait", "env", "limit"),
+    [
+        (6.0, 7.0, "sampler env, for which the learner waits 60% of the time"),
+        (6.0, 1.0, "sampler inference, for which the learner waits 60% of the time"),
+        (3.0, 7.0, "learn, 65% of the time"),
+    ],
+)
+def test_a_wait_for_the_sampler_is_named_after_what_takes_it_long(
+    wait: float, env: float, limit: str
+) -> None:
+    parts = {
+        "wait": wait,
+        "env": 0.0,
+        "inference": 0.0,
+        "transfer": 0.0,
+        "learn": 9.5 - wait,
+        "overhead": 0.5,
+    }
+    sampler = {"env": env, "inference": 8.0 - env, "idle": 2.0}
+    profile = dataclasses.replace(make_profile(), parts=parts, sampler=sampler)
+    text = as_text(profile)
+    inference = (8.0 - env) / 10
+    assert (
+        f"limit: {limit}\nsampler: env {env / 10:.0%}, inference {inference:.0%}, idle 20% of its own time\n"
+        in text
+    )
+    assert [line.split()[0] for line in text.splitlines()[3:7]] == ["wait", "learn", "overhead", "all"]
+    training = to_data(profile)["training"]
+    assert training["limit"] == limit.split(",")[0]
+    assert training["sampler"]["env"] == {"seconds": env, "share": env / 10}
+
+
 def test_autotune_is_reported() -> None:
     comparison = Comparison((1000.0,), (1500.0,))
     kept = make_profile(tuned=Tuned((NATIVE, THREADS), comparison))

@@ -10,7 +10,7 @@ import torch
 from rl_training.experiment.config import TrainConfig
 from rl_training.profiling.bench import Bench
 from rl_training.runtime import stopwatch
-from rl_training.runtime.stopwatch import PARTS, Stopwatch, measured, updating
+from rl_training.runtime.stopwatch import PARTS, PIPELINED_PARTS, Stopwatch, measured, updating
 
 PPO: dict[str, Any] = {
     "algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "network": {"hidden": [8]},
@@ -102,6 +102,23 @@ def test_parts_add_up_and_being_watched_changes_nothing(settings: dict[str, Any]
     assert watch.calls["iterate"] == 8
     rollout, updates = (8 * 16, 8 * 6) if settings is PPO else (8 * 2, 7)  # the first one is before learning
     assert (watch.calls["step"], watch.calls[updating(trainer)[1]]) == (rollout, updates)
+
+
+@pytest.mark.parametrize("settings", [PPO, DQN], ids=["ppo", "dqn"])
+def test_waiting_for_a_sampler_is_a_part_of_its_own(settings: dict[str, Any]) -> None:
+    with Bench(TrainConfig(**settings, collection="pipelined", logging={"every_steps": 1})) as bench:
+        trainer = bench.trainer
+        trainer.advance()
+        begun = dict(trainer.collector.seconds)
+        with measured(trainer) as watch:
+            for _ in range(8):
+                trainer.advance()
+    assert list(watch.seconds) == list(PIPELINED_PARTS)
+    assert watch.calls["_wait"] == 8
+    assert min(watch.seconds[part] for part in ("wait", "learn", "overhead")) > 0.0
+    assert watch.seconds["env"] == watch.seconds["inference"] == 0.0  # which are the sampler's
+    assert watch.sampler == {part: trainer.collector.seconds[part] - begun[part] for part in begun}
+    assert min(watch.sampler.values()) > 0.0
 
 
 @pytest.mark.parametrize("storage", ["", "device"])
