@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 
 from pace import Job
-from turns import PIPELINED, arguments, ceiling, compare, contenders, packages, parser, show, variant
+from turns import PIPELINED, arguments, ceiling, compare, contenders, earlier, packages, parser, show, variant
 
 CASES = {
     "dqn": Job("dqn", "CartPole-v1", hidden=(64, 64), batch_size=128),
@@ -48,6 +48,7 @@ def main() -> None:
         from record import write_record  # it imports torch
 
         figures = {"sweep": args.sweep, "seconds": args.seconds, "repeats": args.repeats, "results": results}
+        figures |= earlier(args)
         write_record(args.output, f"off_policy {args.sweep}", figures, peers=packages(args.peers))
 
 

@@ -14,7 +14,7 @@ the same envs; what collection and updates would reach alone; and the memory of 
 from __future__ import annotations
 
 from pace import Job
-from turns import Contender, arguments, ceiling, compare, contenders, packages, parser, show, variant
+from turns import Contender, arguments, ceiling, compare, contenders, earlier, packages, parser, show, variant
 
 BUDGET = 65_536
 """Steps of an iteration over all envs, at most."""
@@ -52,6 +52,7 @@ def main() -> None:
         from record import write_record  # it imports torch
 
         figures = {"sweep": args.sweep, "seconds": args.seconds, "repeats": args.repeats, "results": results}
+        figures |= earlier(args)
         write_record(args.output, f"ppo_cartpole {args.sweep}", figures, peers=packages(args.peers))
 
 

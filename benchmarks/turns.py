@@ -226,6 +226,14 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return {**base, **both}
 
 
+def earlier(args: argparse.Namespace) -> dict[str, str]:
+    """Which commit the older checkout is, for the record."""
+    if args.before is None:
+        return {}
+    asked = ["git", "-C", str(args.before), "rev-parse", "HEAD"]
+    return {"before": subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()}
+
+
 def packages(peers: Sequence[str]) -> list[str]:
     """What the peers are made of, for the record."""
     return [package for peer in peers for package in PACKAGES[peer]]

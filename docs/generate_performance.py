@@ -71,8 +71,9 @@ def measured_with(part: Part, result: Result) -> str:
     machine = ", ".join([*result["hardware"]["gpus"], result["hardware"]["cpu"]])
     machine += f", {result['hardware']['cores']} cores"
     made = ", ".join([f"torch {versions['torch']}", *peers])
+    before = f", *before* at `{result['before'][:7]}`" if "before" in result else ""
     return (
-        f"`{result.get('command', part.made_by)}` at {commits}{changed}: {made}; {machine}. "
+        f"`{result.get('command', part.made_by)}` at {commits}{changed}{before}: {made}; {machine}. "
         f"All figures are in `benchmarks/results/speed-{part.name}.json`."
     )
 
@@ -353,6 +354,16 @@ def overhead(ceiling: str) -> Aim:
     return Aim(f"PPO collection, 64 envs, of {ceiling}", "ppo-envs", 0.7, measure)
 
 
+def no_slower(what: str, part: str) -> Aim:
+    """Ours at the point where it has gained least over an older checkout."""
+
+    def measure(found: Result) -> float | None:
+        ratios = (ratio(r, f"{OURS}, before") for r in found["results"])
+        return min((value for value in ratios if value is not None), default=None)
+
+    return Aim(f"{what}, at its worst, times *before*", part, 0.95, measure)
+
+
 def gpu_aim(what: str, least: float, case: str, figure: str = "steps_per_second") -> Aim:
     """So many steps a second on a GPU."""
 
@@ -382,6 +393,10 @@ AIMS = (
     speed_aim("TD3, 1 thread", "off-policy", 1.8, SB3, algo="td3", threads=1),
     speed_aim("TD3, 1 thread", "off-policy", 1.0, SBX, algo="td3", threads=1),
     speed_aim("TD3, 2 threads", "off-policy", 2.2, SB3, who=f"{OURS}, pipelined", algo="td3", threads=2),
+    no_slower("PPO, any number of envs", "ppo-envs"),
+    no_slower("PPO, any width", "ppo-width"),
+    no_slower("DQN, SAC and TD3", "off-policy"),
+    no_slower("SAC, any batch", "off-policy-batch"),
     gpu_aim("H200: SAC, HalfCheetah, steps a second", 1_000, "sac"),
     gpu_aim("H200: TD3, HalfCheetah, steps a second", 1_500, "td3"),
     gpu_aim("H200: PPO, CartPole, 4,096 envs, steps a second", 10e6, "ppo-cartpole-4096"),
