@@ -65,7 +65,8 @@ def test_memory_that_was_freed_is_used_again_without_asking_the_system() -> None
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
     with torch_settings(CPU, threads=1, deterministic="auto"):
-        pages_asked_for()
+        for _ in range(2):  # what other tests have left in the heap may make the second round fit otherwise
+            pages_asked_for()
         assert pages_asked_for() < 5000  # of 24,576
     assert pages_asked_for() > 10_000  # all of it has been handed back
 
