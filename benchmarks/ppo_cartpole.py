@@ -5,10 +5,10 @@
 
 `envs`: a 64x64 tanh actor and critic and ever more envs. `width`: 64 envs and ever wider networks. All run
 128 steps an iteration (fewer where that would be more than 65,536 over all envs), 4 epochs, 4 minibatches,
-Adam, one thread of torch, two cores; from 64 envs on this package is measured with its native vector of envs
-too. Beside them the envs alone, as a plain loop and in Gymnasium's own vector, which no library can beat on
-the same envs; what collection and updates would reach alone; and the memory of each process. Needs
-`make bench-env`.
+Adam, two cores, one thread of torch (two for wider networks, which are worth them; JAX takes as many as it
+likes); from 64 envs on this package is measured with its native vector of envs too. Beside them the envs
+alone, as a plain loop and in Gymnasium's own vector, which no library can beat on the same envs; what
+collection and updates would reach alone; and the memory of each process. Needs `make bench-env`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ BUDGET = 65_536
 def job_of(num_envs: int, width: int) -> Job:
     """PPO with so many envs and a network so wide."""
     steps = min(128, BUDGET // num_envs)
-    return Job("ppo", "CartPole-v1", num_envs, (width, width), cores=2, num_steps=steps,
-               settings={"env": {"backend": "sync"}})  # fmt: skip
+    return Job("ppo", "CartPole-v1", num_envs, (width, width), threads=2 if width > 64 else 1, cores=2,
+               num_steps=steps, settings={"env": {"backend": "sync"}})  # fmt: skip
 
 
 def main() -> None:
