@@ -269,8 +269,8 @@ PARTS = (
     Part(
         "ppo-width",
         "PPO on CartPole, ever wider networks",
-        "The same with 64 envs and two hidden layers of other widths; the wider ones with two threads of torch. "
-        "JAX takes both cores in any case.",
+        "The same with 64 envs and two hidden layers of other widths, the wider ones with two threads of "
+        "torch. JAX takes both cores in any case.",
         width_tables,
         lines_over("hidden", "width", "Steps a second of PPO over the width of the network"),
     ),
