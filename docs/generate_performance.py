@@ -20,6 +20,15 @@ PLOTS = Path(__file__).with_name("_static")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
 LABELS = {SB3: "Stable-Baselines3", SBX: "SBX"}
+COLOURS = {
+    OURS: "tab:blue",
+    f"{OURS}, native": "tab:cyan",
+    f"{OURS}, pipelined": "tab:purple",
+    f"{OURS}, before": "tab:gray",
+    LABELS[SB3]: "tab:orange",
+    LABELS[SBX]: "tab:red",
+}
+"""Of the lines in all plots."""
 CEILINGS = ("envs alone", "Gymnasium's vector alone", "env alone")
 Result = dict[str, Any]
 
@@ -447,15 +456,17 @@ def draw(part: Part, result: Result, path: Path) -> None:
     with pyplot.rc_context({"svg.hashsalt": part.name, "font.size": 9}):
         figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
         for name, points in lines.items():
-            style: dict[str, Any] = {"marker": "o", "markersize": 4}
+            style: dict[str, Any] = {"marker": "o", "markersize": 4, "color": COLOURS.get(name)}
             if name in CEILINGS:
                 style = {"linestyle": (":", "--", "-.")[CEILINGS.index(name)], "color": "0.6"}
             axes.loglog(*zip(*points, strict=True), label=name, **style)
         ticks = sorted({x for points in lines.values() for x, _ in points})
         axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks], minor=False)
         axes.set_xticks([], minor=True)
-        for formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            formatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_minor_formatter(
+            lambda value, _: f"{value:,.0f}" if f"{value:.0e}"[0] in "25" else ""  # all would be too many
+        )
         axes.set_xlabel(label)
         axes.set_ylabel("steps a second")
         axes.grid(alpha=0.3)
