@@ -26,7 +26,7 @@ from torch import Tensor
 
 from rl_training.data.frame_stacks import FrameHistory, Stack
 from rl_training.data.layout import RolloutLayout, Shape
-from rl_training.data.segments import segment_version
+from rl_training.data.segments import SEGMENT_TRANSITIONS, restore, segment_version
 from rl_training.data.storage import Allocate, in_memory, rows_of
 from rl_training.errors import AxiomError, ConfigError
 from rl_training.types import Array, Obs, Segment, StepResult, TensorObs
@@ -39,10 +39,6 @@ SCALARS: dict[str, torch.dtype] = {
     "generation": torch.int32,
     "age": torch.int32,
 }
-
-
-SEGMENT_TRANSITIONS = 16_384
-"""Transitions that are saved together: about what saving one transition more costs."""
 
 
 class Written(NamedTuple):
@@ -298,18 +294,7 @@ class ReplayBuffer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave, from a buffer of the same shape."""
-        segments: list[Mapping[str, Tensor]] = state["segments"]
-        for name, tensor in self.tensors().items():
-            tensor.zero_()
-            for block, segment in enumerate(segments):
-                begin, saved = block * self.segment_slots, segment[name]
-                target = tensor[begin : begin + self.segment_slots]
-                if saved.shape[1:] != tensor.shape[1:] or len(saved) > len(target):
-                    raise ConfigError(
-                        f"the saved replay buffer's {name!r} has rows of shape {tuple(saved.shape[1:])}, "
-                        f"this one of {tuple(tensor.shape[1:])}, or it is larger than this one"
-                    )
-                target[: len(saved)] = saved.to(target.device)
+        restore(self.tensors(), state["segments"], self.segment_slots)
         self.heads[:] = state["heads"]
         self._here = self._at_head(self._columns)
         self._clock[:] = state["clock"]

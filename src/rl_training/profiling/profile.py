@@ -59,6 +59,11 @@ class Profile:
         return _shares(self.parts)
 
     @property
+    def sampler_shares(self) -> dict[str, float]:
+        """What of its own time a sampler spends on what."""
+        return _shares(self.sampler)
+
+    @property
     def longest(self) -> str:
         """The part that takes longest."""
         return max(self.parts, key=lambda part: self.parts[part])

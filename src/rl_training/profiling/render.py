@@ -68,8 +68,7 @@ def _limit(profile: Profile) -> list[str]:
     share = f"{profile.shares[longest]:.0%} of the time"
     lines = [f"limit: {limit}, {share if limit == longest else f'for which the learner waits {share}'}"]
     if profile.sampler:
-        total = max(sum(profile.sampler.values()), 1e-9)
-        parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in profile.sampler.items())
+        parts = ", ".join(f"{part} {share:.0%}" for part, share in profile.sampler_shares.items())
         lines.append(f"sampler: {parts} of its own time")
     return lines
 
