@@ -1,12 +1,14 @@
-"""Shared set-up: one torch thread, no display, and the `--full` switch for long runs."""
+"""Shared set-up: one torch thread, no display, no GPU unless one is named, and the `--full` switch."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("MUJOCO_GL", "egl")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a GPU is used when one is named: see CONTRIBUTING.md
 
 import pytest
 import torch
@@ -19,8 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long runs out rather than skipping them: a skip would hide what cannot run."""
-    if not config.getoption("--full"):
-        long = [item for item in items if item.get_closest_marker("full")]
-        items[:] = [item for item in items if item not in long]
-        config.hook.pytest_deselected(items=long)
+    """Leave out what is not asked for rather than skipping it: a skip would hide what cannot run."""
+    full, gpu, there = config.getoption("--full"), torch.cuda.is_available(), Path(__file__).parent / "gpu"
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        wanted = (full or not item.get_closest_marker("full")) and (gpu or there not in item.path.parents)
+        (kept if wanted else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)

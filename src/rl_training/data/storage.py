@@ -28,7 +28,7 @@ def in_memory(device: torch.device | str = "cpu") -> Allocate:
 
 def pinned() -> Allocate:
     """Tensors in main memory that a GPU can read by itself: `seen_by` shows them to it."""
-    return partial(torch.zeros, pin_memory=True)
+    return _pinned_zeros
 
 
 def pinned_bytes(size: int) -> int:
@@ -92,6 +92,10 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     if device.type == "cpu":  # torch would write all the zeros
         return torch.from_numpy(np.zeros(shape, _numpy_dtype(dtype)))
     return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _pinned_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.zeros(shape, dtype=dtype, pin_memory=True)
 
 
 def _mapped(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:

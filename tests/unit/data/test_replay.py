@@ -19,7 +19,7 @@ from rl_training.data.mixed import MixedSampler
 from rl_training.data.replay_buffer import ReplayBuffer
 from rl_training.data.samplers import PrioritizedSampler, UniformSampler
 from rl_training.data.sequences import SequenceSampler
-from rl_training.data.storage import DeviceRows, pinned_bytes
+from rl_training.data.storage import DeviceRows, pinned, pinned_bytes
 from rl_training.data.sum_tree import SumTree
 from rl_training.errors import ConfigError
 from rl_training.types import StepResult
@@ -267,6 +267,18 @@ def test_dict_observations_keep_their_dtypes_and_cost_what_they_must() -> None:
 @pytest.mark.parametrize(("size", "taken"), [(1, 1), (4, 4), (5, 8), (2**33, 2**33), (2**33 + 1, 2**34)])
 def test_pinned_blocks_are_powers_of_two(size: int, taken: int) -> None:
     assert pinned_bytes(size) == taken
+
+
+def test_pinned_tensors_are_zeros_of_the_asked_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    zeros, asked = torch.zeros, []
+
+    def without_a_gpu(*args: Any, pin_memory: bool, **kwargs: Any) -> torch.Tensor:
+        asked.append(pin_memory)
+        return zeros(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "zeros", without_a_gpu)
+    rows = pinned()((4, 3), torch.uint8)
+    assert (rows.shape, rows.dtype, asked) == ((4, 3), torch.uint8, [True])
 
 
 @pytest.mark.parametrize("frames", [1, 3])
