@@ -45,7 +45,7 @@ class Interrupt(rl_training.Callback):
 def settings(case: str, folder: Path, mode: str) -> dict[str, Any]:
     return {
         "total_timesteps": 16_384 if case.startswith("ppo") else 2000,
-        "device": "cuda", "compile": mode, "output_dir": str(folder),
+        "device": "cuda", "deterministic": True, "compile": mode, "output_dir": str(folder),
         "evaluation": {"every_steps": 0}, "logging": {"tensorboard": False},
         **CASES[case],
     }  # fmt: skip
