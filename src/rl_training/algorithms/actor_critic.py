@@ -211,7 +211,7 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
             following = self.policy.features(batch.next_obs)
             if self.shares_features:
                 return Features(now, following, following)
-            return Features(now, following, self.target_encoder(self.policy.inputs(batch.next_obs)))
+            return Features(now, following, self.target_encoder(self.policy.inputs(batch.next_obs)[0]))
 
     def critic_loss(
         self, batch: TransitionBatch, features: Features

@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING
 
 from torch import Generator, Tensor, nn
 
+from rl_training.policies.base import SpacePolicy
 from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import Distribution, StateDependentGaussian
 from rl_training.policies.heads import PolicyHead, StateDependentHead, ValueHead
-from rl_training.policies.modules import Part
 from rl_training.policies.normalizer import ObsNormalizer
-from rl_training.policies.obs import read_obs
 from rl_training.types import Decision, PolicyOutput
 
 if TYPE_CHECKING:
     from rl_training.types import PolicyState, TensorObs
 
 
-class ActorCritic(Part):
+class ActorCritic(SpacePolicy):
     """Actions, their log-probabilities and state values. Built by `policies.build`, which reads the spaces.
 
-    Without a `critic_encoder` or a `critic_core` the critic shares the actor's. `masked`: the observation is
-    a Dict with an action mask; `leaf`: the one key of it the encoder reads, if it reads a plain observation.
+    Without a `critic_encoder` or a `critic_core` the critic shares the actor's.
     """
 
     def __init__(
@@ -42,18 +40,14 @@ class ActorCritic(Part):
         masked: bool = False,
         leaf: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(action_map, normalizer, masked=masked, leaf=leaf)
         self.encoder = encoder
         self.core = core
         self.policy_head = policy_head
         self.critic_encoder = critic_encoder
         self.critic_core = critic_core
         self.value_head = value_head
-        self.action_map = action_map
         self.action_shape = action_shape
-        self.normalizer = normalizer
-        self.masked = masked
-        self.leaf = leaf
         self._multi_axis = len(action_shape) > 1  # distributions see one axis of components
 
     def act(
@@ -90,7 +84,7 @@ class ActorCritic(Part):
 
     def distribution(self, obs: TensorObs) -> Distribution:
         """The distribution over actions alone, with gradients; it speaks of `flat_actions`."""
-        inputs, mask = self._inputs(obs)
+        inputs, mask = self.inputs(obs)
         return self.policy_head.forward(self.core.forward(self.encoder(inputs)), mask)
 
     def decide(self, obs: TensorObs, state: PolicyState | None = None) -> Decision:
@@ -111,15 +105,10 @@ class ActorCritic(Part):
 
     def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:
         """State values alone."""
-        inputs, _ = self._inputs(obs)
+        inputs, _ = self.inputs(obs)
         encoder = self.encoder if self.critic_encoder is None else self.critic_encoder
         core = self.core if self.critic_core is None else self.critic_core
         return self.value_head.forward(core.forward(encoder(inputs)))
-
-    def env_actions(self, actions: Tensor) -> Tensor:
-        """The env's form of the policy's actions: offset, clipped or rescaled to its action space."""
-        mapped: Tensor = self.action_map.forward(actions)
-        return mapped
 
     def initial_state(self, num_envs: int) -> PolicyState | None:
         """The state before the first step, or None for a policy that carries none."""
@@ -144,7 +133,7 @@ class ActorCritic(Part):
 
     def _features(self, obs: TensorObs) -> tuple[Tensor, Tensor, Tensor | None]:
         """What actor and critic see, and the action mask."""
-        inputs, mask = self._inputs(obs)
+        inputs, mask = self.inputs(obs)
         features = self.encoder(inputs)
         return features, features if self.critic_encoder is None else self.critic_encoder(inputs), mask
 
@@ -155,7 +144,3 @@ class ActorCritic(Part):
         latent = self.core.forward(features)
         critic_latent = latent if self.critic_core is None else self.critic_core.forward(critic_features)
         return self.policy_head.forward(latent, mask), self.value_head.forward(critic_latent)
-
-    def _inputs(self, obs: TensorObs) -> tuple[TensorObs, Tensor | None]:
-        """What the encoder reads, normalised, and the action mask."""
-        return read_obs(obs, self.normalizer, masked=self.masked, leaf=self.leaf)

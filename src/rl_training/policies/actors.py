@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NoReturn
 import torch
 from torch import Generator, Tensor, nn
 
+from rl_training.policies.base import SpacePolicy
 from rl_training.policies.batch_renorm import RenormMLP
 from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import Categorical, SquashedGaussian, mask_logits
-from rl_training.policies.modules import Part, linear
+from rl_training.policies.modules import linear
 from rl_training.policies.normalizer import ObsNormalizer
-from rl_training.policies.obs import read_obs
 from rl_training.types import ACTION_MASK, Decision, PolicyOutput
 
 if TYPE_CHECKING:
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 
-class Actor(Part):
-    """Encoder → core → one linear layer; subclasses say what its outputs mean.
-
-    `masked`: the observation is a Dict with an action mask; `leaf`: the one key of it the encoder reads, if
-    it reads a plain observation.
-    """
+class Actor(SpacePolicy):
+    """Encoder → core → one linear layer; subclasses say what its outputs mean."""
 
     def __init__(
         self,
@@ -40,22 +36,15 @@ class Actor(Part):
         masked: bool = False,
         leaf: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(action_map, normalizer, masked=masked, leaf=leaf)
         self.encoder = encoder
         self.core = core
         self.head = nn.Linear(core.out_dim, outputs)
-        self.action_map = action_map
         self.action_shape = action_shape
-        self.normalizer = normalizer
-        self.masked, self.leaf = masked, leaf
 
     def own_parameters(self) -> list[nn.Parameter]:
         """What the actor's loss trains: everything but the encoder."""
         return [*self.core.parameters(), *self.head.parameters()]
-
-    def inputs(self, obs: TensorObs) -> TensorObs:
-        """What encoders read: normalised, without the action mask."""
-        return read_obs(obs, self.normalizer, masked=self.masked, leaf=self.leaf)[0]
 
     def mask(self, obs: TensorObs) -> Tensor | None:
         """The action mask of an observation that has one."""
@@ -63,7 +52,7 @@ class Actor(Part):
 
     def features(self, obs: TensorObs) -> Tensor:
         """Observations as rows of numbers, for actor and critics alike."""
-        encoded: Tensor = self.encoder.forward(self.inputs(obs))
+        encoded: Tensor = self.encoder.forward(self.inputs(obs)[0])
         return encoded
 
     def outputs(self, features: Tensor, training: bool = False) -> Tensor:
@@ -92,21 +81,9 @@ class Actor(Part):
         shape = (first.shape[0], *self.action_shape)
         return torch.empty(shape, device=first.device).uniform_(-1.0, 1.0, generator=generator)
 
-    def env_actions(self, actions: Tensor) -> Tensor:
-        """The env's form of the policy's actions: offset or rescaled to its action space."""
-        mapped: Tensor = self.action_map.forward(actions)
-        return mapped
-
     def values(self, obs: TensorObs, state: PolicyState | None = None) -> NoReturn:
         """An actor knows no values; its critics do."""
         raise NotImplementedError("the values of an off-policy actor-critic belong to its critics")
-
-    def initial_state(self, num_envs: int) -> None:
-        """It carries none."""
-
-    def reset_state(self, state: PolicyState | None, ended: Tensor) -> PolicyState | None:
-        """There is nothing to reset."""
-        return state
 
 
 class DeterministicActor(Actor):

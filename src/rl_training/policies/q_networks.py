@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Generator, Tensor, nn
 
+from rl_training.policies.base import SpacePolicy
 from rl_training.policies.cores import MLP
 from rl_training.policies.distributions import mask_logits
 from rl_training.policies.modules import Part
@@ -46,7 +47,7 @@ class QFunction(Part):
         return self.head.forward(features, noise)
 
 
-class QPolicy(Part):
+class QPolicy(SpacePolicy):
     """Takes the action of the highest value, among those a mask allows. Built by `policies.build_q`."""
 
     def __init__(
@@ -59,13 +60,9 @@ class QPolicy(Part):
         masked: bool = False,
         leaf: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(action_map, normalizer, masked=masked, leaf=leaf)
         self.q = q
-        self.action_map = action_map
         self.noisy = noisy
-        self.normalizer = normalizer
-        self.masked = masked
-        self.leaf = leaf
 
     def act(
         self,
@@ -92,10 +89,6 @@ class QPolicy(Part):
         """The value of the greedy action."""
         return self.action_values(obs).amax(1)
 
-    def inputs(self, obs: TensorObs) -> tuple[TensorObs, Tensor | None]:
-        """What the encoder reads, normalised, and the action mask."""
-        return read_obs(obs, self.normalizer, masked=self.masked, leaf=self.leaf)
-
     def random_actions(self, obs: TensorObs, generator: Generator) -> Tensor:
         """Actions drawn uniformly from those allowed (from all where a mask allows none)."""
         inputs, mask = read_obs(obs, None, masked=self.masked, leaf=self.leaf)
@@ -105,16 +98,3 @@ class QPolicy(Part):
             return torch.randint(count, (rows,), generator=generator, device=generator.device)
         ranks = torch.rand(rows, count, generator=generator, device=generator.device)
         return (ranks + (mask != 0)).argmax(1)
-
-    def env_actions(self, actions: Tensor) -> Tensor:
-        """The env's form of actions: offset by its action space's start."""
-        mapped: Tensor = self.action_map.forward(actions)
-        return mapped
-
-    def initial_state(self, num_envs: int) -> PolicyState | None:
-        """There is none."""
-        return None
-
-    def reset_state(self, state: PolicyState | None, ended: Tensor) -> PolicyState | None:
-        """There is none."""
-        return state

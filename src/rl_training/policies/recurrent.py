@@ -57,7 +57,7 @@ class RecurrentActorCritic(ActorCritic):
 
     def values(self, obs: TensorObs, state: PolicyState | None = None) -> Tensor:
         """State values alone, of observations that follow `state`."""
-        inputs, _ = self._inputs(obs)
+        inputs, _ = self.inputs(obs)
         encoder = self.encoder if self.critic_encoder is None else self.critic_encoder
         features = encoder(inputs)
         memory = self.memory if self.critic_memory is None else self.critic_memory
@@ -93,7 +93,7 @@ class RecurrentActorCritic(ActorCritic):
         return dist, values, {**state, **after}
 
     def _choose(self, obs: TensorObs, state: PolicyState) -> tuple[Distribution, PolicyState]:
-        inputs, mask = self._inputs(obs)
+        inputs, mask = self.inputs(obs)
         latent, after = self.memory(self.encoder(inputs), state)
         dist: Distribution = self.policy_head(self.core(latent), mask)
         return dist, after

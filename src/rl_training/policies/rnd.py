@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from rl_training.errors import ConfigError
+from rl_training.policies.base import Reader
 from rl_training.policies.build import build_encoder, build_normalizer, encoded_space
 from rl_training.policies.cores import MLP
 from rl_training.policies.normalizer import ObsNormalizer
-from rl_training.policies.obs import read_obs
 
 if TYPE_CHECKING:
     from rl_training.policies.config import IntrinsicConfig
     from rl_training.types import Spec, TensorObs
 
 
-class RNDNetworks(nn.Module):
+class RNDNetworks(Reader):
     """How wrong the predictor is about each observation, which is how unfamiliar the observation is."""
 
     def __init__(
@@ -30,15 +30,13 @@ class RNDNetworks(nn.Module):
         masked: bool,
         leaf: str | None,
     ) -> None:
-        super().__init__()
+        super().__init__(normalizer, masked=masked, leaf=leaf)
         self.target = target.requires_grad_(False)
         self.predictor = predictor
-        self.normalizer = normalizer
-        self.masked, self.leaf = masked, leaf
 
     def forward(self, obs: TensorObs) -> Tensor:
         """Mean squared error of the prediction, one number a row."""
-        inputs, _ = read_obs(obs, self.normalizer, masked=self.masked, leaf=self.leaf)
+        inputs, _ = self.inputs(obs)
         with torch.no_grad():
             wanted = self.target(inputs)
         errors: Tensor = (self.predictor(inputs) - wanted).square().mean(dim=-1)
