@@ -1,12 +1,13 @@
-"""Writes the generated part of `docs/benchmarks.md` from the files in `benchmarks`.
+"""Writes the generated part of `docs/benchmarks.md` from the files in `benchmarks`; also the scorecard's count.
 
-python docs/generate_benchmarks.py            rewrite the generated part of the page
-python docs/generate_benchmarks.py --check    exit 1 if the page is out of date
+python docs/generate_benchmarks.py            rewrite what is generated
+python docs/generate_benchmarks.py --check    exit 1 if it is out of date
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from rl_training.zoo.statistics import Estimate, estimate, mean
 from rl_training.zoo.suites import load_suite, suite_names
 
 PAGE = Path(__file__).with_name("benchmarks.md")
+SCORECARD = PAGE.with_name("scorecard.md")
 HOME = Path(__file__).parents[1] / "benchmarks"
 COLUMNS = (
     "preset", "steps", "mean return (95 % interval)", "worst seed", "seeds x episodes", "band", "",
@@ -187,5 +189,12 @@ def render(page: str) -> str:
     return with_generated(page, generated())
 
 
+def count_on(scorecard: str) -> str:
+    """The scorecard with the number of presets that have been measured."""
+    counted = re.search(r"^Measured: (.*)\.$", generated(), re.MULTILINE)
+    assert counted is not None
+    return re.sub(r"\d+ of \d+ presets(?= have been measured)", counted[1], scorecard)
+
+
 if __name__ == "__main__":
-    sys.exit(bring_up_to_date(PAGE, render))
+    sys.exit(bring_up_to_date(PAGE, render) | bring_up_to_date(SCORECARD, count_on))
