@@ -1,4 +1,4 @@
-"""Writes the generated part of `docs/benchmarks.md` from the files in `benchmarks`; also the scorecard's count.
+"""Writes what is generated of `docs/benchmarks.md` from the files in `benchmarks`, and the scorecard's count.
 
 python docs/generate_benchmarks.py            rewrite what is generated
 python docs/generate_benchmarks.py --check    exit 1 if it is out of date
