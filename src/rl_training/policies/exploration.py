@@ -143,7 +143,7 @@ class OrnsteinUhlenbeckNoise:
         """One step of the process for every env and component."""
         if self._value is None:
             self._value = torch.zeros_like(actions)
-        value = self._value
+        value = self._value = self._value.to(actions.device)  # a checkpoint's is on the CPU
         push = torch.randn(actions.shape, generator=generator, device=actions.device)
         value.copy_(value - self.theta * self.dt * value + self.sigma * self.dt**0.5 * push)
         return (actions + value).clamp(-1.0, 1.0)

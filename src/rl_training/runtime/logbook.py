@@ -29,8 +29,10 @@ class Logbook:
     to save a checkpoint, calls `check` first.
     """
 
-    def __init__(self, sink: MetricSink, *, every: int, on_nan: str) -> None:
-        self.sink, self.on_nan = sink, on_nan
+    def __init__(
+        self, sink: MetricSink, *, every: int, on_nan: str, device: torch.device | str = "cpu"
+    ) -> None:
+        self.sink, self.on_nan, self.device = sink, on_nan, device
         self.latest: dict[str, float] = {}
         """The newest value of everything that was written."""
         self.skipped = 0
@@ -110,7 +112,8 @@ class Logbook:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.skipped = state["skipped_updates"]
-        self._pending = [UpdateResult(state["pending"])] if state["pending"] else []
+        pending = {name: values.to(self.device) for name, values in state["pending"].items()}
+        self._pending = [UpdateResult(pending)] if pending else []
 
 
 def require_finite_weights(algorithm: Algorithm, step: int) -> None:

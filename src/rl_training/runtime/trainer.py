@@ -76,11 +76,11 @@ class Trainer(ABC):
     ) -> None:
         self.algorithm, self.envs, self.settings = algorithm, envs, settings
         self.checkpoints, self.evaluator = checkpoints, evaluator
-        self.logbook = Logbook(metrics, every=settings.log_every, on_nan=settings.on_nan)
+        self.device = algorithm.context.device
+        self.logbook = Logbook(metrics, every=settings.log_every, on_nan=settings.on_nan, device=self.device)
         self.latest = self.logbook.latest
         self.callbacks = list(callbacks)
         _check_names(self.callbacks)
-        self.device = algorithm.context.device
         self.streams = RandomStreams(settings.seed, self.device)
         self.collector = make_collector(
             envs, algorithm, self._reward_transform(), self.streams, tensors=self.takes_tensors

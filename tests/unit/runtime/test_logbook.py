@@ -43,6 +43,15 @@ def test_a_line_has_the_means_of_what_came_since_the_last() -> None:
     assert sink.rows == [book.latest] == [{"global_step": 10, "train/loss": 3.0}]
 
 
+def test_what_is_pending_is_restored_to_where_the_updates_report_from() -> None:
+    book, other = (Logbook(Sink(), every=10, on_nan="raise", device=device) for device in ("cpu", "meta"))
+    book.note(results(1.0))
+    other.load_state_dict(book.state_dict())
+    other.note([UpdateResult({"loss": torch.tensor(2.0, device="meta")})])
+    column = other.columns()["loss"]
+    assert (column.device.type, column.shape) == ("meta", (2,))
+
+
 def test_bad_updates_stop_the_run_or_are_left_out() -> None:
     strict, lenient = (Logbook(Sink(), every=10, on_nan=what) for what in ("raise", "skip-update"))
     for book in (strict, lenient):
