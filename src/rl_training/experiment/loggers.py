@@ -11,7 +11,7 @@ from os import SEEK_END
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_training.errors import MissingExtraError, SaveError
+from rl_training.errors import ConfigError, MissingExtraError, SaveError
 from rl_training.experiment.files import explained, replace_atomically, to_json
 from rl_training.experiment.runs import EVALUATIONS, METRICS
 from rl_training.types import Evaluation
@@ -108,14 +108,21 @@ class WandB:
             import wandb
         except ImportError:
             raise MissingExtraError("logging.wandb", "wandb") from None
-        self._run = wandb.init(
-            project="axiomrl", id=run_dir.name, name=run_dir.name, dir=str(run_dir), config=dict(config),
-            resume="allow",
-        )  # fmt: skip
+        try:
+            self._run = wandb.init(
+                project="axiomrl", id=run_dir.name, name=run_dir.name, dir=str(run_dir), config=dict(config),
+                resume="allow",
+            )  # fmt: skip
+        except wandb.Error as error:
+            hint = "WANDB_MODE=offline needs no account and no network"
+            raise ConfigError(f"logging.wandb: {str(error).rstrip('.')}; {hint}") from error
+        # Its own steps only grow: what a resumed run logs again would be thrown away.
+        self._run.define_metric("global_step")
+        self._run.define_metric("*", step_metric="global_step")
 
     def write(self, row: Row) -> None:
-        """Log a row at its step."""
-        self._run.log({k: v for k, v in row.items() if not isinstance(v, list)}, step=row["global_step"])
+        """Log a row; `global_step` in it is the x axis of the others."""
+        self._run.log({name: value for name, value in row.items() if not isinstance(value, list)})
 
     def close(self) -> None:
         """Finish the run."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_training.errors import MissingExtraError
+from rl_training.errors import ConfigError, MissingExtraError
 from rl_training.experiment.loggers import RunLogger, cut_after, export_csv, read_rows, summarize
 from rl_training.types import Evaluation
 
@@ -120,4 +122,70 @@ def test_tensorboard_keeps_every_row_of_a_process_that_is_killed(tmp_path: Path)
 def test_wandb_is_an_extra_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match=r"axiomrl\[wandb\]"):
+        logger(tmp_path, wandb=True)
+
+
+def wandb_records(path: Path) -> Iterator[Any]:
+    """What Weights & Biases would send, from the file it keeps: blocks of messages in one or more parts."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, message = path.read_bytes(), 7, b""
+    while len(data) - at >= 7:
+        if (left := 32768 - at % 32768) < 7:  # the rest of a block is too short for a header
+            at += left
+            continue
+        _, size, part = struct.unpack("<IHB", data[at : at + 7])
+        message += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if part in (1, 4):  # whole, or the last part
+            yield Record.FromString(message)
+            message = b""
+
+
+def wandb_rows(run_dir: Path) -> list[dict[str, Any]]:
+    rows = []
+    for path in sorted(run_dir.glob("wandb/offline-run-*/run-*.wandb")):
+        for record in wandb_records(path):
+            if record.HasField("history"):
+                row = {"".join(item.nested_key) or item.key: item.value_json for item in record.history.item}
+                rows.append({key: json.loads(row[key]) for key in row if not key.startswith("_")})
+    return rows
+
+
+def test_wandb_has_every_row_also_those_that_a_resume_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb", reason="needs the extra `wandb`")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    log = logger(tmp_path, wandb=True, config={"algo": "ppo", "hyperparams": {"gamma": 0.9}})
+    log.log({"global_step": 10, "train/loss": 5.0, "list": [1, 2]})
+    log.log_evaluation(10, 0.0, EVALUATION)
+    log.log({"global_step": 30, "train/loss": 15.0})
+    log.close()
+    evaluated = {"evaluation/return_mean": 2.0, "evaluation/length_mean": 15.0}
+    rows = [{"global_step": 10, "train/loss": 5.0}, {"global_step": 10, **evaluated}]
+    assert wandb_rows(tmp_path) == [*rows, {"global_step": 30, "train/loss": 15.0}]
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    records = list(wandb_records(file))
+    (run,) = [record.run for record in records if record.HasField("run")]
+    config = {item.key: json.loads(item.value_json) for item in run.config.update}
+    assert (run.run_id, config["algo"], config["hyperparams"]) == (tmp_path.name, "ppo", {"gamma": 0.9})
+    axes = {r.metric.glob_name: r.metric.step_metric for r in records if r.HasField("metric")}
+    assert axes["*"] == "global_step"
+
+    again = logger(tmp_path, wandb=True, resume_step=10)
+    again.log({"global_step": 20, "train/loss": 10.0})  # before the last step that is known there
+    again.close()
+    assert {"global_step": 20, "train/loss": 10.0} in wandb_rows(tmp_path)
+
+
+def test_wandb_that_cannot_start_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb", reason="needs the extra `wandb`")
+
+    def refuse(**_: Any) -> None:
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    with pytest.raises(ConfigError, match=r"^logging\.wandb: No API key configured; WANDB_MODE=offline"):
         logger(tmp_path, wandb=True)
