@@ -157,7 +157,7 @@ def test_resume_equals_never_having_stopped(algo: str, normalize: bool, tmp_path
 PIPELINED: dict[str, dict[str, Any]] = {
     "ppo": {},
     "recurrent_ppo": {},
-    "dqn": {"train_every": 1},
+    "dqn": {"train_every": 1, "exploration_repeats": True},
     "td3": {"exploration_noise": "ou", "n_step": 3},
 }
 """One of each kind is enough: what collects does not know the algorithm."""

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Context, OffPolicyAlgorithm, OffPolicyHyperparams
 from rl_training.algorithms.optim import Adam, descend
+from rl_training.errors import ConfigError
 from rl_training.functional.q_losses import entropy, munchausen_bonus
 from rl_training.policies.build_q import HeadKind, build_q_policy
 from rl_training.policies.distributions import mask_logits
-from rl_training.policies.exploration import EpsilonGreedy
+from rl_training.policies.exploration import EpsilonGreedy, RepeatedEpsilonGreedy
 from rl_training.policies.noisy import Noise
 from rl_training.policies.q_networks import QPolicy
 from rl_training.registry import register_algorithm
@@ -63,6 +64,8 @@ class DQNConfig(OffPolicyHyperparams):
     """ε at the end of the schedule and after it."""
     exploration_fraction: Fraction = 0.2
     """The part of the run over which ε falls."""
+    exploration_repeats: Bool = False
+    """Repeat a random action for a random number of steps, n with a chance in proportion to 1/n²."""
     double: Bool = False
     """Choose the next action by the learning network and value it by the target network."""
     dueling: Bool = False
@@ -97,6 +100,8 @@ class DQNConfig(OffPolicyHyperparams):
             problems.append(
                 f"hyperparams.v_max: {self.num_atoms} atoms from {self.v_min} to {self.v_max} cover nothing"
             )
+        if self.exploration_repeats and self.noisy:
+            problems.append("hyperparams.exploration_repeats: noisy networks take no random actions")
         if self.munchausen and self.double:
             problems.append(
                 "hyperparams.munchausen: its target has no maximum that hyperparams.double could correct"
@@ -173,9 +178,12 @@ class DQN(OffPolicyAlgorithm):
         self.optimizers["adam"] = self.optimizer
         self.noise = Noise(self.generator) if hp.noisy or hp.head == "iqn" else None
         if not hp.noisy:
-            self.exploration = EpsilonGreedy(
-                hp.exploration_initial, hp.exploration_final, hp.exploration_fraction
-            )
+            if hp.exploration_repeats and self.policy.masked:
+                raise ConfigError(
+                    "hyperparams.exploration_repeats: an action mask may forbid what is to be repeated"
+                )
+            greedy = RepeatedEpsilonGreedy if hp.exploration_repeats else EpsilonGreedy
+            self.exploration = greedy(hp.exploration_initial, hp.exploration_final, hp.exploration_fraction)
 
     def update(self, batch: Batch) -> UpdateResult:
         """One gradient step on one batch; every so often the target network follows."""

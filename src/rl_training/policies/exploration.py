@@ -75,9 +75,7 @@ class EpsilonGreedy:
         """One coin an env."""
         device = actions.device
         coins = torch.rand(actions.shape[0], generator=generator, device=device) < self._level.on(device)
-        if actions.dim() > 1:
-            coins = coins.reshape(-1, *[1] * (actions.dim() - 1))
-        return torch.where(coins, random, actions)
+        return torch.where(_beside(coins, actions), random, actions)
 
     def reset(self, ended: Tensor) -> None:
         """Nothing is remembered."""
@@ -92,6 +90,60 @@ class EpsilonGreedy:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Nothing to restore."""
+
+
+class RepeatedEpsilonGreedy(EpsilonGreedy):
+    """ε-greedy whose random actions last: each is repeated for n steps, P(n) ∝ n⁻² (Dabney et al. 2021).
+
+    Single random actions cancel each other out. Repeated ones get somewhere: up a hill, out of a room.
+    """
+
+    LONGEST = 1000
+    """Where the distribution is cut off."""
+
+    def __init__(self, initial: float, final: float, fraction: float) -> None:
+        super().__init__(initial, final, fraction)
+        weights = torch.arange(1, self.LONGEST + 1, dtype=torch.float64) ** -2.0
+        self._chances = (weights.cumsum(0) / weights.sum())[:-1].float()
+        self._left: Tensor | None = None
+        """Steps for which each env goes on with its `_action`."""
+        self._action: Tensor | None = None
+
+    def explore(self, actions: Tensor, random: Tensor, generator: Generator) -> Tensor:
+        """One coin for each env that is free, and a number of steps where it falls."""
+        device, num_envs = actions.device, len(actions)
+        if self._left is None or self._action is None:
+            self._left, self._action = torch.zeros(num_envs, dtype=torch.int64), torch.zeros_like(actions)
+        left, action = self._left, self._action = self._left.to(device), self._action.to(device)
+        self._chances = self._chances.to(device)
+        coins, lengths = torch.rand(2, num_envs, generator=generator, device=device)
+        begins = (left == 0) & (coins < self._level.on(device))
+        left.copy_(torch.where(begins, torch.searchsorted(self._chances, lengths) + 1, left))
+        action.copy_(torch.where(_beside(begins, action), random, action))
+        goes_on = left > 0
+        left.sub_(goes_on.long())
+        return torch.where(_beside(goes_on, actions), action, actions)
+
+    def reset(self, ended: Tensor) -> None:
+        """A new episode begins free."""
+        if self._left is not None:
+            self._left.mul_(~ended)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What every env is about to repeat, and how often."""
+        parts = {"left": self._left, "action": self._action}
+        return {name: None if part is None else part.clone() for name, part in parts.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self._left, self._action = (
+            None if part is None else part.clone() for part in (state["left"], state["action"])
+        )
+
+
+def _beside(flags: Tensor, values: Tensor) -> Tensor:
+    """A flag an env, in a shape that reaches over each env's values."""
+    return flags.reshape(-1, *[1] * (values.dim() - 1))
 
 
 class GaussianNoise:
@@ -151,7 +203,7 @@ class OrnsteinUhlenbeckNoise:
     def reset(self, ended: Tensor) -> None:
         """Ended episodes start from zero again."""
         if self._value is not None:
-            self._value *= (~ended).reshape(-1, *[1] * (self._value.dim() - 1))
+            self._value *= _beside(~ended, self._value)
 
     def metrics(self) -> dict[str, float]:
         """The process's deviation."""

@@ -19,7 +19,7 @@ from rl_training.algorithms.dqn import DQN, DQNConfig
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.policies.config import NetworkConfig
-from rl_training.policies.exploration import EpsilonGreedy
+from rl_training.policies.exploration import EpsilonGreedy, RepeatedEpsilonGreedy
 from rl_training.types import Spec, TransitionBatch
 
 HEADS = ["scalar", "c51", "qr", "iqn"]
@@ -220,7 +220,20 @@ def test_exploration_is_epsilon_greedy_unless_the_network_is_noisy() -> None:
     assert isinstance(explorer, EpsilonGreedy)
     explorer.set_progress(0.25)
     assert explorer.epsilon == pytest.approx(0.5)
+    assert type(explorer) is EpsilonGreedy
     assert dqn(noisy=True).exploration is None
+
+
+def test_random_actions_are_repeated_where_nothing_forbids_it() -> None:
+    assert isinstance(dqn(exploration_repeats=True).exploration, RepeatedEpsilonGreedy)
+    with pytest.raises(ConfigError, match="action mask may forbid"):
+        dqn(MASKED, exploration_repeats=True)
+    with pytest.raises(ConfigError, match="noisy networks take no random actions"):
+        TrainConfig(
+            algo="noisy_dqn",
+            env_id="CartPole-v1",
+            hyperparams={"exploration_repeats": True},  # type: ignore[arg-type]
+        )
 
 
 def test_learning_rate_follows_its_schedule() -> None:

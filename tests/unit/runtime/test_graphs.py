@@ -23,7 +23,12 @@ from rl_training.envs.batched import State
 from rl_training.envs.batched.classic import CartPole
 from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.experiment.checkpoint import read_checkpoint
-from rl_training.policies.exploration import Level, OrnsteinUhlenbeckNoise
+from rl_training.policies.exploration import (
+    Exploration,
+    Level,
+    OrnsteinUhlenbeckNoise,
+    RepeatedEpsilonGreedy,
+)
 from rl_training.runtime import memory, off_policy, recorded, trainer
 from rl_training.runtime.acting import CapturedActing
 from rl_training.runtime.compilation import Plan
@@ -329,7 +334,14 @@ def test_noise_that_drifts_stays_in_its_own_memory() -> None:
     assert where[1] != 0.0
 
 
-def test_noise_that_begins_while_steps_are_captured_begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: OrnsteinUhlenbeckNoise(0.2), lambda: RepeatedEpsilonGreedy(0.5, 0.5, 1.0)],
+    ids=["ou", "repeats"],
+)
+def test_noise_that_begins_while_steps_are_captured_begins_at_zero(
+    make: Callable[[], Exploration], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the process remembers is made when it is first asked, which is for the recording's sake."""
     monkeypatch.setattr(recorded, "Captured", Rehearsal)
     monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
@@ -337,13 +349,13 @@ def test_noise_that_begins_while_steps_are_captured_begins_at_zero(monkeypatch: 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: waits)
 
     def steps(*, capture: bool) -> list[Tensor]:
-        noise, generator = OrnsteinUhlenbeckNoise(0.2), torch.Generator().manual_seed(0)
+        noise, generator = make(), torch.Generator().manual_seed(0)
 
         def choose(obs: Any) -> list[Tensor]:
-            return [noise.explore(obs * 0.0, obs, generator)]
+            return [noise.explore(obs * 0.0, torch.rand(obs.shape, generator=generator), generator)]
 
         with torch.inference_mode():
-            obs = np.ones((2, 3), np.float32)
+            obs = np.ones((20, 3), np.float32)
             act: Any = lambda obs: choose(torch.as_tensor(obs))  # noqa: E731
             act = CapturedActing(choose, obs, torch.device("cpu"), told=[True]) if capture else act
             return [act(obs)[0].clone() for _ in range(3)]
