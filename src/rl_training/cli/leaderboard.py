@@ -40,6 +40,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="fewer on any env, and there is no rank (default: 3)",
     )
+    parser.add_argument(
+        "--per-env",
+        action="store_true",
+        help="also a board for each env; without it only where no two are ranked on all of them",
+    )
     parser.add_argument("--baseline", metavar="NAME", help="also the distance of everybody from this one")
     parser.add_argument(
         "--exclude-drift", action="store_true", help="leave out runs that are not what their preset says"
@@ -61,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         which=args.score,
         min_seeds=args.min_seeds,
         baseline=args.baseline,
+        per_env=args.per_env,
         confidence=args.confidence,
         without_drift=args.exclude_drift,
     )

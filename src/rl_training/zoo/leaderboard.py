@@ -2,12 +2,15 @@
 
 Ranks: contestants are ordered by their statistic. One whose interval overlaps that of the first of a rank
 shares this rank (marked `=`), since the data do not tell them apart; the next rank counts all who are above.
+A ranking over several envs is of those who are on all of them. Where there are no two such, as among
+algorithms for discrete and for continuous actions, every env has a board of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -28,6 +31,8 @@ from rl_training.zoo.statistics import (
 from rl_training.zoo.summaries import RunSummary
 
 UNFINISHED = ("running", "interrupted")
+MAX_NAMED = 3
+"""Of more envs that are missing, the number is told."""
 NAMES = {**TITLES, "gap": "optimality gap"}
 
 
@@ -67,6 +72,13 @@ class Board:
     points: Points
     baseline: str | None = None
     notes: Sequence[str] = field(default_factory=tuple)
+    parts: Sequence[Board] = ()
+    """One board an env, where a ranking over all of them says too little or too much."""
+
+    @property
+    def ranked(self) -> list[Entry]:
+        """Those with a rank."""
+        return [entry for entry in self.entries if entry.rank is not None]
 
     @property
     def title(self) -> str:
@@ -75,7 +87,36 @@ class Board:
         return f"{prefix}{NAMES[self.statistic]} [{100 * self.confidence:g} %]"
 
 
+class Options(TypedDict, total=False):
+    """How a board is made."""
+
+    by: Sequence[str]
+    statistic: str
+    scale: Scale | None
+    which: str
+    min_seeds: int
+    confidence: float
+    without_drift: bool
+
+
 def leaderboard(
+    runs: Sequence[RunSummary],
+    *,
+    baseline: str | None = None,
+    per_env: bool = False,
+    **options: Unpack[Options],
+) -> Board:
+    """Rank over every env there is; with `per_env`, or where no two are on all of them, env by env too."""
+    whole, parts = _board(runs, **options), []
+    if len(whole.envs) > 1 and (per_env or len(whole.ranked) < 2):
+        parts = [_board([run for run in runs if run.env_id == env], **options) for env in whole.envs]
+    if baseline is None:
+        return replace(whole, parts=parts)
+    _require_ranked(baseline, [whole, *parts])
+    return replace(_with_baseline(whole, baseline), parts=[_with_baseline(part, baseline) for part in parts])
+
+
+def _board(
     runs: Sequence[RunSummary],
     *,
     by: Sequence[str] = ("algo",),
@@ -83,7 +124,6 @@ def leaderboard(
     scale: Scale | None = None,
     which: str = "final",
     min_seeds: int = 3,
-    baseline: str | None = None,
     confidence: float = 0.95,
     without_drift: bool = False,
 ) -> Board:
@@ -112,20 +152,17 @@ def leaderboard(
         notes.append(
             f"no {chosen} points for {', '.join(unknown)}: lowest and highest score of the board instead"
         )
-    scored, unranked = [], []
+    scored: list[Entry] = []
+    unranked: list[Entry] = []
     for name, groups in contestants.items():
         if reason := _unranked(groups, envs, min_seeds):
             unranked.append(Entry(name, None, False, None, groups, reason=reason))
         else:
             strata = _strata(groups, envs, points)
             found = estimate(strata, STATISTICS[statistic], confidence=confidence)
-            scored.append((Entry(name, None, False, found, groups), strata))
+            scored.append(Entry(name, None, False, found, groups))
     entries = _ranked(scored, statistic)
-    if baseline is not None:
-        entries = _against(
-            entries, {entry.name: strata for entry, strata in scored}, baseline, statistic, confidence
-        )
-    return Board([*entries, *unranked], envs, statistic, confidence, chosen, points, baseline, notes)
+    return Board([*entries, *unranked], envs, statistic, confidence, chosen, points, notes=notes)
 
 
 def strata_of(entry: Entry, board: Board) -> list[Array]:
@@ -146,7 +183,10 @@ def _unranked(groups: Mapping[str, Group], envs: Sequence[str], min_seeds: int) 
     """Why a contestant cannot be compared with the others, if so."""
     missing = [env for env in envs if env not in groups]
     few = [env for env, group in groups.items() if len({run.seed for run in group.runs}) < min_seeds]
-    reasons = [f"not on {', '.join(missing)}"] if missing else []
+    named = f"not on {', '.join(missing)}"
+    reasons = (
+        [named if len(missing) <= MAX_NAMED else f"on {len(groups)} of {len(envs)} envs"] if missing else []
+    )
     reasons += [f"fewer than {min_seeds} seeds on {', '.join(few)}"] if few else []
     return "; ".join(reasons)
 
@@ -158,40 +198,45 @@ def _strata(groups: Mapping[str, Group], envs: Sequence[str], points: Points) ->
     ]
 
 
-def _ranked(scored: Sequence[tuple[Entry, list[Array]]], statistic: str) -> list[Entry]:
+def _ranked(scored: Sequence[Entry], statistic: str) -> list[Entry]:
     """Entries in order, those whose interval overlaps the first of a rank sharing it."""
     sign = 1.0 if statistic == "gap" else -1.0
-    order = sorted((entry for entry, _ in scored), key=lambda e: sign * (e.score.value if e.score else 0.0))
+    order = sorted(scored, key=lambda e: sign * (e.score.value if e.score else 0.0))
     ranks: list[int] = []
     for place, entry in enumerate(order):
         leader = order[ranks[-1] - 1] if ranks else None
         same = leader is not None and leader.score and entry.score and entry.score.overlaps(leader.score)
         ranks.append(ranks[-1] if same else place + 1)
     return [
-        Entry(e.name, rank, ranks.count(rank) > 1, e.score, e.by_env)
-        for e, rank in zip(order, ranks, strict=True)
+        replace(entry, rank=rank, tied=ranks.count(rank) > 1)
+        for entry, rank in zip(order, ranks, strict=True)
     ]
 
 
-def _against(
-    entries: Sequence[Entry],
-    strata: Mapping[str, list[Array]],
-    baseline: str,
-    statistic: str,
-    confidence: float,
-) -> list[Entry]:
-    """The same entries with their distance from one of them."""
-    if baseline not in strata:
-        near = nearest(baseline, strata)
-        known = f"did you mean {near}?" if near else f"ranked: {', '.join(strata) or 'nobody'}"
+def _require_ranked(baseline: str, boards: Sequence[Board]) -> None:
+    names = list(dict.fromkeys(entry.name for board in boards for entry in board.ranked))
+    if baseline not in names:
+        for entry in (entry for board in boards for entry in board.entries if entry.name == baseline):
+            raise ConfigError(f"command line: --baseline {baseline}: it has no rank: {entry.reason}")
+        near = nearest(baseline, names)
+        known = f"did you mean {near}?" if near else f"ranked: {', '.join(names) or 'nobody'}"
         raise ConfigError(f"command line: --baseline {baseline}: not on the board; {known}")
-    found = []
-    for entry in entries:
-        if entry.name == baseline:
-            found.append(entry)
-            continue
+
+
+def _with_baseline(board: Board, baseline: str) -> Board:
+    """The same board with everybody's distance from one of them; as it is where that one has no rank."""
+    strata = {entry.name: strata_of(entry, board) for entry in board.ranked}
+    if baseline not in strata:
+        return board
+
+    def measured(entry: Entry) -> Entry:
+        if entry.rank is None or entry.name == baseline:
+            return entry
         pair = strata[baseline], strata[entry.name]
-        delta = difference(*pair, STATISTICS[statistic], confidence=confidence)
-        chance = probability_of_improvement(*pair, confidence=confidence)
-        found.append(Entry(entry.name, entry.rank, entry.tied, entry.score, entry.by_env, delta, chance))
-    return found
+        return replace(
+            entry,
+            delta=difference(*pair, STATISTICS[board.statistic], confidence=board.confidence),
+            probability=probability_of_improvement(*pair, confidence=board.confidence),
+        )
+
+    return replace(board, entries=[measured(entry) for entry in board.entries], baseline=baseline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rl_training.experiment.files import to_json
@@ -56,30 +57,61 @@ def rank_text(entry: Entry) -> str:
     return fmt.NONE if entry.rank is None else f"{entry.rank}{'=' * entry.tied}"
 
 
+def shown_boards(board: Board) -> list[Board]:
+    """The boards that say something: the whole, unless it ranks no two, and those of single envs."""
+    return [*([board] if not board.parts or len(board.ranked) > 1 else []), *board.parts]
+
+
 def as_text(board: Board) -> str:
-    """The table, and what must be known of it."""
-    return board_table(board).text() + "".join(f"\n{note}" for note in notes(board)) + "\n"
+    """The tables, and what must be known of them."""
+    return _listed(board, lambda one: board_table(one).text(), title="", note="\n")
 
 
 def as_markdown(board: Board) -> str:
     """The same for GitHub."""
-    return board_table(board).markdown() + "".join(f"\n- {note}" for note in notes(board)) + "\n"
+    return _listed(board, lambda one: board_table(one).markdown(), title="### ", note="\n- ")
+
+
+def _listed(board: Board, drawn: Callable[[Board], str], *, title: str, note: str) -> str:
+    """One board after the other, each with what must be known of it."""
+    parts = []
+    for one in shown_boards(board):
+        head = f"{title}{heading(one)}\n{chr(10) if title else ''}" if board.parts else ""
+        parts.append(head + drawn(one) + "".join(f"{note}{line}" for line in notes(one)))
+    return "\n\n".join(part.rstrip("\n") for part in [*parts, *remarks(board)]) + "\n"
 
 
 def as_csv(board: Board) -> str:
-    """One line a contestant."""
-    return board_table(board).csv()
+    """One line a contestant and board."""
+    tables = [(heading(one), board_table(one)) for one in shown_boards(board)]
+    rows = [{"board": name, **row} for name, table in tables for row in table.data]
+    return Table(tables[0][1].columns, [], rows).csv()
 
 
 def as_json(board: Board) -> str:
     """Everything."""
-    data = {
+    return to_json({**_data(board), "by_env": [_data(part) for part in board.parts]}, indent=1) + "\n"
+
+
+def heading(board: Board) -> str:
+    """What a board is about, among others."""
+    return board.envs[0] if len(board.envs) == 1 else f"all {len(board.envs)} envs"
+
+
+def remarks(board: Board) -> list[str]:
+    """Why there is a board an env."""
+    if not board.parts or len(board.ranked) > 1:
+        return []
+    return [f"one board an env: no two are ranked on all of the {len(board.envs)}"]
+
+
+def _data(board: Board) -> dict[str, Any]:
+    return {
         "statistic": board.statistic, "confidence": board.confidence, "normalize": board.scale,
         "points": {env: {"zero": low, "one": high} for env, (low, high) in board.points.items()},
         "envs": list(board.envs), "baseline": board.baseline, "notes": list(board.notes),
         "entries": [entry_data(entry) for entry in board.entries],
     }  # fmt: skip
-    return to_json(data, indent=1) + "\n"
 
 
 def _share_text(score: Estimate | None, board: Board, *, sign: bool = False) -> str:

@@ -37,7 +37,9 @@ class Estimate:
         return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
 
     def overlaps(self, other: Estimate) -> bool:
-        """Do the two intervals share a number?"""
+        """Do the two intervals share a number? One that is not known may lie anywhere."""
+        if self.low is None or other.low is None:
+            return True
         return self.bounds[0] <= other.bounds[1] and other.bounds[0] <= self.bounds[1]
 
 

@@ -116,6 +116,81 @@ def test_who_cannot_be_ranked_is_told_why(runs: Path, tmp_path: Path) -> None:
     assert [e.name for e in board_of(runs / "few", min_seeds=2).entries if e.rank == 1] == ["a2c"]
 
 
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    """As in a suite: no two algorithms are on every env."""
+    on = {"CartPole-v1": {"ppo": HIGH, "dqn": LOW}, "Pendulum-v1": {"sac": [-150.0] * 3, "ppo": [-180.0] * 3}}
+    on["Acrobot-v1"] = {"dqn": [-80.0, -82.0, -81.0]}
+    for env, by_algo in on.items():
+        for algo, scores in by_algo.items():
+            write_seeds(tmp_path / "suite" / env / algo, scores, algo=algo, env=env)
+    return tmp_path / "suite"
+
+
+def test_where_no_two_are_on_every_env_each_env_has_a_board(
+    suite: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = board_of(suite)
+    assert [entry.rank for entry in board.entries] == [None] * 3
+    places = {part.envs[0]: [(e.name, e.rank) for e in part.entries] for part in board.parts}
+    assert places == {
+        "Acrobot-v1": [("dqn", 1)],
+        "CartPole-v1": [("ppo", 1), ("dqn", 2)],
+        "Pendulum-v1": [("sac", 1), ("ppo", 2)],
+    }
+    assert board.parts[1].entries[0].score == estimate([HIGH])  # returns as they are, not normalised
+
+    assert main(["leaderboard", str(suite)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith("-v1")] == list(places)
+    assert lines[-1] == "one board an env: no two are ranked on all of the 3"
+    assert main(["leaderboard", str(suite), "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [part["envs"] for part in data["by_env"]] == [[env] for env in places]
+    assert main(["leaderboard", str(suite), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["board"], row["name"], row["rank"]) for row in rows] == [
+        (env, name, str(rank)) for env, entries in places.items() for name, rank in entries
+    ]
+    assert main(["leaderboard", str(suite), "--format", "markdown"]) == 0
+    assert "### CartPole-v1\n\n| rank | name |" in capsys.readouterr().out
+    document = parse(leaderboard_page(board))
+    titles = [document.by_id(f"ranking{number}").all("h2")[0].text for number in ("", "-1", "-2")]
+    assert titles == [f"Ranking: {env}" for env in places]
+
+
+def test_boards_of_single_envs_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for algo, shift in (("ppo", 10.0), ("dqn", 0.0)):
+        for env in ("CartPole-v1", "Mine-v1"):
+            write_seeds(tmp_path / algo / env, [shift, shift + 1, shift + 2], algo=algo, env=env)
+    assert board_of(tmp_path).parts == []
+    board = board_of(tmp_path, per_env=True)
+    assert [part.envs for part in board.parts] == [["CartPole-v1"], ["Mine-v1"]]
+    assert main(["leaderboard", str(tmp_path), "--per-env"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line in ("all 2 envs", "CartPole-v1", "Mine-v1")] == [
+        "all 2 envs", "CartPole-v1", "Mine-v1",
+    ]  # fmt: skip
+
+
+def test_a_baseline_counts_where_it_has_a_rank(suite: Path) -> None:
+    boards = {part.envs[0]: part for part in board_of(suite, baseline="dqn").parts}
+    assert {env: board.baseline for env, board in boards.items()} == {
+        "Acrobot-v1": "dqn", "CartPole-v1": "dqn", "Pendulum-v1": None,
+    }  # fmt: skip
+    ppo = boards["CartPole-v1"].entries[0]
+    assert ppo.delta is not None
+    assert ppo.delta.value == pytest.approx(slow_iqm(HIGH) - slow_iqm(LOW))
+    with pytest.raises(ConfigError, match="--baseline ppo: it has no rank: .*fewer than 9 seeds"):
+        board_of(suite, baseline="ppo", min_seeds=9)
+
+
+def test_without_an_interval_nobody_is_ahead(tmp_path: Path) -> None:
+    for algo, score in (("a", 200.2), ("b", 200.1), ("c", 1.0)):
+        write_seeds(tmp_path / algo, [score], algo=algo)
+    assert [(e.rank, e.tied) for e in board_of(tmp_path, min_seeds=1).entries] == [(1, True)] * 3
+
+
 def test_failed_runs_count(tmp_path: Path) -> None:
     write_seeds(tmp_path, [1.0, 2.0, 3.0], status="failed")
     (entry,) = board_of(tmp_path).entries
