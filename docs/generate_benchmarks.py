@@ -7,7 +7,9 @@ python docs/generate_benchmarks.py --check    exit 1 if it is out of date
 from __future__ import annotations
 
 import json
+import math
 import re
+import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from generated import bring_up_to_date, with_generated
+from measured import RESULTS, commit_text, result_of, size_text, success_text, worst_text
 
 from rl_training.experiment import yaml
 from rl_training.experiment.presets import load_preset, preset_names
@@ -25,7 +28,8 @@ from rl_training.zoo.suites import load_suite, suite_names
 
 PAGE = Path(__file__).with_name("benchmarks.md")
 SCORECARD = PAGE.with_name("scorecard.md")
-HOME = Path(__file__).parents[1] / "benchmarks"
+T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""Of Student's t with 1, 2, … degrees of freedom, at 97.5 %: how many standard errors a mean may be off."""
 COLUMNS = (
     "preset", "steps", "mean return (95 % interval)", "worst seed", "seeds x episodes", "band", "",
     "published", "commit",
@@ -40,6 +44,12 @@ class Figure:
     mean: float
     std: float | None
     steps: int
+
+    @property
+    def least(self) -> float:
+        """The least that is rounded to it."""
+        digits = 1 if self.mean % 1 else 0
+        return self.mean - 0.5 * 10.0**-digits
 
     def __str__(self) -> str:
         spread = f" ± {self.std:,g}" if self.std else ""
@@ -59,30 +69,38 @@ class Row:
     @property
     def score(self) -> Estimate | None:
         """The mean over seeds, with its 95 % interval."""
-        if self.result is None:
-            return None
-        return estimate([[run["return_mean"] for run in self.result["runs"]]], mean, seed=0)
+        return estimate([self.scores], mean, seed=0) if self.scores else None
+
+    @property
+    def scores(self) -> list[float]:
+        """The mean return of each seed."""
+        return [run["return_mean"] for run in self.result["runs"]] if self.result else []
+
+    @property
+    def most(self) -> float:
+        """The most that the mean over ever more seeds might be: the upper end of a 95 % t-interval."""
+        scores = self.scores
+        if len(scores) < 2:
+            return math.inf
+        off = T_QUANTILES[min(len(scores) - 1, len(T_QUANTILES)) - 1]
+        return statistics.fmean(scores) + off * statistics.stdev(scores) / math.sqrt(len(scores))
 
     def cells(self) -> list[str]:
         """As a line of the table."""
         assert self.result is not None
         assert self.score is not None
-        runs, score = self.result["runs"], self.score
-        low, high = score.bounds
-        success = self.result["summary"].get("success_rate")
-        reached = "" if success is None else f", success {success:.2f}"
-        commit = (self.result["git"] or {}).get("commit") or ""
-        judged = verdict(score.value, self.band)
+        low, high = self.score.bounds
+        judged = verdict(self.score.value, self.band)
         return [
             f"`{self.preset}`",
             short(self.steps),
-            f"{score.value:,.1f} ({low:,.1f} to {high:,.1f}){reached}",
-            f"{min(run['return_mean'] for run in runs):,.1f}",
-            f"{len(runs)} x {self.result['episodes']}",
+            f"{self.score.value:,.1f} ({low:,.1f} to {high:,.1f}){success_text(self.result)}",
+            worst_text(self.result),
+            size_text(self.result),
             band_text(self.band),
             "" if judged == "no band" else judged,
             "<br>".join(map(str, self.figures)),
-            f"`{commit[:7]}`" if commit else "",
+            commit_text(self.result),
         ]
 
 
@@ -92,17 +110,10 @@ def rows_of(suite: str) -> list[Row]:
     return [Row(name, e.steps, e.band, result_of(name, e.steps), figures_of(name)) for name, e in found]
 
 
-def result_of(preset: str, steps: int) -> dict[str, Any] | None:
-    """What was measured of a preset, if it is of the number of steps that it has now."""
-    path = HOME / "results" / f"{preset.replace('/', '-')}.json"
-    result: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    return None if result is None or any(run["global_step"] < steps for run in result["runs"]) else result
-
-
 @cache
 def published() -> dict[str, Any]:
     """The figures of others."""
-    return yaml.load_file(HOME / "published.yaml").data
+    return yaml.load_file(RESULTS.with_name("published.yaml")).data
 
 
 def figures_of(preset: str) -> list[Figure]:
@@ -116,25 +127,43 @@ def figures_of(preset: str) -> list[Figure]:
     ]
 
 
-def shortfalls(rows: list[Row]) -> Iterator[str]:
-    """Scores below their band, and scores whose interval ends below what somebody else publishes."""
-    for row in rows:
-        if row.score is None:
-            continue
-        said, high = f"`{row.preset}` scores {row.score.value:,.1f}", row.score.bounds[1]
-        if verdict(row.score.value, row.band) == "below":
-            yield f"{said}, below its band ({band_text(row.band)})."
-        for figure in row.figures:
-            if high < figure.mean:
-                more = f", after {short(row.steps)} steps here" if figure.steps != row.steps else ""
-                yield f"{said}, less than {figure}{more}."
+def shortfalls(row: Row) -> Iterator[str]:
+    """In what a preset is below what is expected of it, or below what others publish, beyond noise."""
+    if row.result is None or row.score is None:
+        return
+    low = [run for run in row.result["runs"] if verdict(run["return_mean"], row.band) == "below"]
+    if verdict(row.score.value, row.band) == "below":
+        yield f"below its band ({band_text(row.band)})"
+    elif low:
+        seeds = ", ".join(f"{run['return_mean']:,.1f} (seed {run['seed']})" for run in low)
+        yield f"{len(low)} of {len(row.scores)} seeds below the band: {seeds}"
+    for figure in row.figures:
+        if row.most < figure.least:
+            more = f", after {short(row.steps)} steps here" if figure.steps != row.steps else ""
+            yield f"less than {figure}{more}"
+
+
+def explained(rows: list[Row]) -> list[str]:
+    """Every shortfall with its cause. One without a cause is a mistake, and so is a cause of nothing."""
+    causes = dict(published().get("causes") or {})
+    short_of = {row.preset: (row, found) for row in rows if (found := list(shortfalls(row)))}
+    if set(causes) != set(short_of):
+        missing, idle = sorted(set(short_of) - set(causes)), sorted(set(causes) - set(short_of))
+        raise SystemExit(f"published.yaml: causes: missing: {missing}, of nothing: {idle}")
+    return [
+        f"- `{preset}`, {row.score.value:,.1f}: {'; '.join(found)}. {causes[preset].strip()}"
+        for preset, (row, found) in short_of.items()
+        if row.score is not None
+    ]
 
 
 def others() -> Iterator[str]:
     """Files of other measurements: of presets with other settings or cut short, and of speed and memory."""
     presets = {f"{name.replace('/', '-')}.json" for name in preset_names()}
-    for path in sorted((HOME / "results").glob("*.json")):
-        if path.name in presets:
+    for path in sorted(RESULTS.iterdir()):
+        if path.is_dir():
+            yield f"| `{path.name}/` | {folder_title(path)} |"
+        if path.suffix != ".json" or path.name in presets:
             continue
         data = json.loads(path.read_text(encoding="utf-8"))
         if "summary" in data and "runs" in data:
@@ -144,6 +173,13 @@ def others() -> Iterator[str]:
             yield f"| `{path.name}` | {what}mean {data['summary']['mean']:,.1f} |"
         else:
             yield f"| `{path.name}` | {data.get('benchmark', 'speed or memory')} |"
+
+
+def folder_title(folder: Path) -> str:
+    """The title of a folder's own page, or the preset that it is about."""
+    if (page := folder / "README.md").is_file():
+        return page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return f"`{json.loads((folder / 'about.json').read_text(encoding='utf-8'))['preset']}`, one run"
 
 
 def short(steps: int) -> str:
@@ -167,10 +203,10 @@ def generated() -> str:
             lines += [f"| {' | '.join(row.cells())} |" for row in measured] + [""]
         if left := [f"`{row.preset}`" for row in rows if row.result is None]:
             lines += [f"Not measured yet: {', '.join(left)}.", ""]
-    missed = list(shortfalls(everything))
+    missed = explained(everything)
     count = sum(row.result is not None for row in everything)
     lines += ["## Shortfalls", ""]
-    lines += [f"- {line}" for line in missed] or ["None of the scores above."]
+    lines += missed or ["None of the scores above."]
     lines += ["", f"Measured: {count} of {len(everything)} presets.", "", "## Other files", ""]
     lines += [
         "| file | what it holds |",

@@ -6,19 +6,17 @@ python docs/generate_presets.py --check    exit 1 if the page is out of date
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from generated import bring_up_to_date, with_generated
+from measured import commit_text, result_of, size_text, success_text, worst_text
 
 from rl_training.cli.extras import extra_of
 from rl_training.experiment.layers import preset_layers, resolve_layers
 from rl_training.experiment.presets import preset_names
 
 PAGE = Path(__file__).with_name("presets.md")
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 
 def generated() -> str:
@@ -36,22 +34,12 @@ def generated() -> str:
 
 
 def _measured(preset: str, steps: int) -> list[str]:
-    """What the results say of a preset, if they are of the number of steps that it has now."""
-    path = RESULTS / f"{preset.replace('/', '-')}.json"
-    if not path.is_file():
-        return ["", "", "", ""]
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    runs = result["runs"]
-    if any(run["global_step"] < steps for run in runs):
-        return ["", "", "", ""]
-    summary, commit = result["summary"], (result["git"] or {}).get("commit") or ""
-    success = f", success {summary['success_rate']:.2f}" if "success_rate" in summary else ""
-    return [
-        f"{summary['mean']:,.1f}{success}",
-        f"{summary['min']:,.1f}",
-        f"{len(runs)} x {result['episodes']}",
-        f"`{commit[:7]}`" if commit else "",
-    ]
+    """What the results say of a preset."""
+    result = result_of(preset, steps)
+    if result is None:
+        return [""] * 4
+    score = f"{result['summary']['mean']:,.1f}{success_text(result)}"
+    return [score, worst_text(result), size_text(result), commit_text(result)]
 
 
 def render(page: str) -> str:

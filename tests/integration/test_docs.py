@@ -12,7 +12,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -468,14 +468,34 @@ def test_benchmarks_page_is_up_to_date_and_hides_nothing() -> None:
     page = generator.PAGE.read_text(encoding="utf-8")
     assert generator.render(page) == page, "run python docs/generate_benchmarks.py"
     figure = generator.Figure("Others", 20.0, None, 1_000)
-    runs = [{"return_mean": score} for score in (9.0, 10.0, 11.0)]
+    runs = [{"seed": seed, "return_mean": score} for seed, score in enumerate((9.0, 10.0, 11.0), 1)]
     row = generator.Row("ppo/x", 2_000, (12.0, None), {"runs": runs}, [figure])
-    assert list(generator.shortfalls([row])) == [
-        "`ppo/x` scores 10.0, below its band (at least 12).",
-        "`ppo/x` scores 10.0, less than 20 @ 1k (Others), after 2k steps here.",
+    assert list(generator.shortfalls(row)) == [
+        "below its band (at least 12)",
+        "less than 20 @ 1k (Others), after 2k steps here",
     ]
-    fine = generator.Row("ppo/x", 1_000, (5.0, None), {"runs": runs}, [generator.Figure("O", 10.5, None, 1)])
-    assert list(generator.shortfalls([fine])) == []  # within noise
+    assert row.most == pytest.approx(10.0 + 4.30 / 3**0.5, abs=0.01)  # Student's t
+    fine = replace(row, band=(5.0, None), figures=[generator.Figure("O", 12.5, None, 2_000)])
+    assert list(generator.shortfalls(fine)) == []  # within noise
+    rounded = [generator.Figure("O", mean, None, 2_000) for mean in (12.5, 12.6, 13.0)]  # 13 may be 12.5
+    assert list(generator.shortfalls(replace(fine, figures=rounded))) == [
+        "less than 12.6 @ 2k (O)", "less than 13 @ 2k (O)",
+    ]  # fmt: skip
+    seeds = replace(fine, band=(9.5, None), figures=[])
+    assert list(generator.shortfalls(seeds)) == ["1 of 3 seeds below the band: 9.0 (seed 1)"]
+
+
+def test_every_shortfall_has_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = load_generator("generate_benchmarks")
+    runs = [{"seed": seed, "return_mean": 10.0} for seed in (1, 2)]
+    low = generator.Row("ppo/x", 2_000, (12.0, None), {"runs": runs}, [])
+    monkeypatch.setattr(generator, "published", lambda: {"causes": {"ppo/x": "It is short."}})
+    assert generator.explained([low]) == ["- `ppo/x`, 10.0: below its band (at least 12). It is short."]
+    with pytest.raises(SystemExit, match=r"missing: \[\], of nothing: \['ppo/x'\]"):
+        generator.explained([replace(low, band=None)])
+    monkeypatch.setattr(generator, "published", dict)
+    with pytest.raises(SystemExit, match=r"missing: \['ppo/x'\], of nothing: \[\]"):
+        generator.explained([low])
 
 
 def test_layers_of_the_example_resolve_as_the_page_says(workplace: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_baseline_counts_where_it_has_a_rank(suite: Path) -> None:
     ppo = boards["CartPole-v1"].entries[0]
     assert ppo.delta is not None
     assert ppo.delta.value == pytest.approx(slow_iqm(HIGH) - slow_iqm(LOW))
-    with pytest.raises(ConfigError, match="--baseline ppo: it has no rank: .*fewer than 9 seeds"):
+    with pytest.raises(ConfigError, match=r"--baseline ppo: it has no rank: .*fewer than 9 seeds"):
         board_of(suite, baseline="ppo", min_seeds=9)
 
 

@@ -349,3 +349,14 @@ def test_holm() -> None:
     assert significance.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert significance.holm([0.5, 0.9]) == [1.0, 1.0]
     assert significance.holm([]) == []
+
+
+@pytest.mark.parametrize(("runs", "covered"), [(3, 0.74), (5, 0.89), (10, 0.94)])
+def test_how_often_an_interval_holds_the_truth_is_as_the_docs_say(runs: int, covered: float) -> None:
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(1000):
+        found = ours.estimate([rng.normal(size=runs)], replicates=300)
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 0.0 <= found.high
+    assert hits / 1000 == pytest.approx(covered, abs=0.03)
