@@ -147,7 +147,7 @@ def as_json(view: Overview) -> str:
 
 
 def score_text(score: Estimate | None) -> str:
-    """`453.2 [410.0, 487.1]`, all with the decimals of the value."""
+    """`453.2 [410.0, 487.1]`, all with the same decimals."""
     if score is None:
         return fmt.NONE
     decimals = decimals_for(score)
@@ -159,8 +159,8 @@ def score_text(score: Estimate | None) -> str:
 
 def decimals_for(score: Estimate) -> int:
     """Enough for the value and to tell the bounds apart, and no more."""
-    size = max(abs(score.value), *map(abs, score.bounds))
-    return 2 if size < 10 else 1 if size < 10_000 else 0
+    low, high = score.bounds
+    return fmt.decimals_to_tell(max(abs(score.value), abs(low), abs(high)), low, high)
 
 
 def steps_text(group: Group) -> str:
