@@ -10,7 +10,7 @@ from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.drift import drift_of
 from rl_training.zoo.groups import Group, config_differences
-from rl_training.zoo.overview import Overview, decimals_for, group_table, mixtures
+from rl_training.zoo.overview import Overview, decimals_for, group_table, mixtures, repeats
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
 from rl_training.zoo.records import STEPS
@@ -63,6 +63,10 @@ def _notices(view: Overview) -> str:
         more = ["…", mixed[-1]] if len(mixed) > 5 else mixed[4:]
         found.append(notice("Groups hold runs of different settings.", [*mixed[:4], *more], "interrupted"))
     if damaged := sum(bool(run.problems) for run in runs):
+    if repeated := repeats(view):
+        more = [f"… and {len(repeated) - 5} more"] if len(repeated) > 5 else []
+        text = "The same seed is counted more than once: intervals are too narrow."
+        found.append(notice(text, [*repeated[:5], *more], "interrupted"))
         text = f"Parts of {damaged} run{'s' * (damaged > 1)} could not be read."
         found.append(notice(text, ["They are listed under Problems."]))
     return "".join(found)
