@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl_training.cli.parser import Parser
+from rl_training.cli.parser import Parser, finite_float
 from rl_training.cli.reporting import add_selection, selected, words
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: Parser) -> None:
         help="what makes a line: algo, env, preset, seed, run, keys of the config (default: algo,env,preset)",
     )
     parser.add_argument("--title", default="", metavar="TEXT", help="above the picture")
-    parser.add_argument("--threshold", metavar="RETURN", type=float, help="draw a line at this return")
+    parser.add_argument("--threshold", metavar="RETURN", type=finite_float, help="draw a line at this return")
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("curves.png"),
         help="a .png, .svg or .pdf file (default: curves.png)",
