@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from rl_training.cli.parser import Parser, finite_float
@@ -30,8 +31,13 @@ def run(args: argparse.Namespace) -> int:
     """Draw, and print where the picture is."""
     from rl_training.zoo.figures import plot_groups
     from rl_training.zoo.groups import GROUP_BY, group_runs
+    from rl_training.zoo.series import panels
 
     _, runs = selected(args)
     groups = group_runs(runs, args.group_by or GROUP_BY, which=args.score, confidence=args.confidence)
-    print(plot_groups(groups, args.output, title=args.title, threshold=args.threshold))
+    options = {"title": args.title, "threshold": args.threshold, "confidence": args.confidence}
+    print(plot_groups(groups, args.output, **options))
+    for panel in panels(groups):
+        if panel.left_out:
+            print(f"{panel.title}: {panel.left_out}; --filter chooses which are", file=sys.stderr)
     return 0
