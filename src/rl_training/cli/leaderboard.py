@@ -5,10 +5,18 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
 
 from rl_training.cli.parser import Parser, positive_int
-from rl_training.cli.reporting import add_output, add_selection, chosen_format, deliver, selected, words
+from rl_training.cli.reporting import (
+    add_output,
+    add_selection,
+    chosen_format,
+    default_page,
+    deliver,
+    selected,
+    words,
+)
+from rl_training.errors import ConfigError
 
 
 def add_arguments(parser: Parser) -> None:
@@ -55,9 +63,16 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Rank and show."""
     from rl_training.zoo import leaderboard_text as texts
+    from rl_training.zoo.keys import require_keys
     from rl_training.zoo.leaderboard import leaderboard
 
+    if args.statistic == "gap" and args.normalize == "none":
+        raise ConfigError(
+            "command line: --statistic gap --normalize none: the optimality gap is the distance to 1 on a "
+            "normalised scale; choose --normalize reference, human or board"
+        )
     _, runs = selected(args)
+    require_keys(runs, args.by, "--by")
     board = leaderboard(
         runs,
         by=args.by,
@@ -74,9 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if name == "html":
         from rl_training.zoo.leaderboard_page import leaderboard_page
 
-        output = output or (
-            args.paths[0] / "leaderboard.html" if len(args.paths) == 1 else Path("leaderboard.html")
-        )
+        output = output or default_page(args.paths, "leaderboard.html")
         deliver(leaderboard_page(board, command=shlex.join(["axiomrl", *sys.argv[1:]])), output)
         return 0
     writers = {

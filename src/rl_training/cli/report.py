@@ -7,8 +7,21 @@ import shlex
 import sys
 from pathlib import Path
 
-from rl_training.cli.parser import Parser
-from rl_training.cli.reporting import add_output, add_selection, chosen_format, deliver, selected, words
+from rl_training.cli.parser import Parser, finite_float
+from rl_training.cli.reporting import (
+    add_output,
+    add_selection,
+    chosen_format,
+    default_page,
+    deliver,
+    is_manifest,
+    selected,
+    words,
+)
+from rl_training.errors import ConfigError
+
+OF_GROUPS = ("--statistic", "--score", "--confidence")
+"""What says nothing about the page of a single run."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -30,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
         "--statistic", choices=("iqm", "mean", "median"), default="iqm", help="over runs (default: iqm)"
     )
     parser.add_argument(
-        "--threshold", metavar="RETURN", type=float, help="also say how many runs reach it, and when"
+        "--threshold", metavar="RETURN", type=finite_float, help="also say how many runs reach it, and when"
     )
     add_output(parser)
 
@@ -40,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if _is_single(args):
         from rl_training.zoo.report import write_report
 
+        _require_no_groups(args)
         print(write_report(args.paths[0], args.output))
         return 0
     from rl_training.zoo import overview as views
@@ -61,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if name == "html":
         from rl_training.zoo.overview_page import overview_page
 
-        output = output or _default_page(args.paths)
+        output = output or default_page(args.paths, "report.html")
         deliver(overview_page(view, command=shlex.join(["axiomrl", *sys.argv[1:]])), output)
         return 0
     writers = {
@@ -82,8 +96,16 @@ def _is_single(args: argparse.Namespace) -> bool:
     is_run = sum((path / part).exists() for part in PARTS) >= 2
     is_checkpoint = is_checkpoint_dir(path) and (path / CONFIG).exists()  # `zoo run` has a manifest, too
     own = is_run or is_checkpoint
-    return (own or path.is_file()) and chosen_format(args, "html") == "html"
+    alone = own or (path.is_file() and not is_manifest(path))
+    return alone and chosen_format(args, "html") == "html"
 
 
-def _default_page(paths: list[Path]) -> Path:
-    return paths[0] / "report.html" if len(paths) == 1 else Path("report.html")
+def _require_no_groups(args: argparse.Namespace) -> None:
+    """An option that would do nothing is a mistake."""
+    parser: Parser = args.parser
+    asked = [name for name in OF_GROUPS if vars(args)[name[2:]] != parser.get_default(name[2:])]
+    if asked:
+        raise ConfigError(
+            f"command line: {', '.join(asked)}: the page of a single run has no statistic over runs; "
+            "leave it out, or ask for a table with --format text"
+        )

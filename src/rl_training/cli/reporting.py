@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_training.cli.parser import Parser
-from rl_training.errors import AxiomError
+from rl_training.errors import AxiomError, ConfigError
 
 if TYPE_CHECKING:
     from rl_training.zoo.scan import Scan
@@ -21,7 +22,11 @@ FORMATS = {".txt": "text", ".json": "json", ".csv": "csv", ".md": "markdown", ".
 def add_selection(parser: Parser) -> None:
     """Which runs."""
     parser.add_argument(
-        "paths", metavar="DIR", nargs="+", type=Path, help="directories with runs at any depth, or runs"
+        "paths",
+        metavar="DIR",
+        nargs="+",
+        type=Path,
+        help="directories with runs at any depth, runs, or manifests (.json)",
     )
     parser.add_argument(
         "--filter",
@@ -63,22 +68,31 @@ def add_output(parser: Parser, formats: Sequence[str] = ("text", "json", "csv", 
         "--format", choices=formats, help="default: by the ending of the output file, or else text"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="the file to write")
+    parser.set_defaults(formats=formats)
 
 
 def chosen_format(args: argparse.Namespace, default: str = "text") -> str:
-    """The format asked for, or that of the output's ending."""
+    """The format asked for, or that of the output's ending; one that stands for none is an error."""
     if args.format:
         return str(args.format)
-    return FORMATS.get(args.output.suffix.lower(), default) if args.output else default
+    if args.output is None or not args.output.suffix:
+        return default
+    name = FORMATS.get(args.output.suffix.lower())
+    if name not in args.formats:
+        endings = ", ".join(ending for ending, known in FORMATS.items() if known in args.formats)
+        raise ConfigError(
+            f"command line: --output {args.output}: the name must end in one of {endings}, or --format must "
+            "say what to write"
+        )
+    return str(name)
 
 
 def selected(args: argparse.Namespace) -> tuple[Scan, list[RunSummary]]:
     """What was found, and the runs that meet every condition; none is an error."""
     from rl_training.zoo.filters import parse_conditions, select
-    from rl_training.zoo.scan import scan
 
     conditions = parse_conditions(args.conditions)
-    found = scan(args.paths, use_index=not args.no_index)
+    found = _found(args.paths, use_index=not args.no_index)
     places = ", ".join(map(str, args.paths))
     if not found.runs:
         raise AxiomError(f"{places}: no run in it, at any depth")
@@ -88,6 +102,31 @@ def selected(args: argparse.Namespace) -> tuple[Scan, list[RunSummary]]:
             f"{places}: none of the {len(found.runs)} runs meets {' and '.join(args.conditions)}"
         )
     return found, runs
+
+
+def _found(paths: Sequence[Path], *, use_index: bool) -> Scan:
+    """The runs below directories and those that manifests list, each once."""
+    from rl_training.zoo.scan import scan
+    from rl_training.zoo.sources import read_manifest
+
+    manifests = [path for path in paths if is_manifest(path)]
+    found = scan([path for path in paths if path not in manifests], use_index=use_index)
+    if manifests:
+        runs = [*found.runs, *(run for path in manifests for run in read_manifest(path))]
+        found.runs = list({os.path.realpath(run.path): run for run in runs}.values())
+    return found
+
+
+def is_manifest(path: Path) -> bool:
+    """Is it a file that lists runs, rather than a directory of them?"""
+    return path.suffix.lower() == ".json" and path.is_file()
+
+
+def default_page(paths: Sequence[Path], name: str) -> Path:
+    """Where a page goes unless told: beside what it is of, if that is one."""
+    if len(paths) > 1:
+        return Path(name)
+    return (paths[0].parent if paths[0].is_file() else paths[0]) / name
 
 
 def deliver(text: str, output: Path | None) -> None:

@@ -69,14 +69,16 @@ def chart(
     x_axis: Sequence[tuple[float, str]] = (),
     x_end: float | None = None,
     x_name: str = "step",
+    y_has: Sequence[float] = (),
     kind: str = "",
     hints: bool = True,
 ) -> str:
     """A line chart over environment steps (or what `x_name` says), with hints under the pointer.
 
-    `x_axis` are positions with labels of their own, for an axis that does not count.
+    `x_axis` are positions with labels of their own, for an axis that does not count; `y_has` are values that
+    the y axis covers in any case.
     """
-    scale, y_at = _scale(lines, marks, y_ticks, x_start, x_end)
+    scale, y_at = _scale(lines, marks, y_ticks, x_start, x_end, y_has)
     x_last = x_start + 0.97 * (scale.x_end - x_start)
     counted = [(x, compact(x)) for x in ticks(x_start, x_last, x_ticks) if x_start <= x <= scale.x_end]
     grid = "".join(f"M0 {_at(scale.y(y))}H{SPAN}" for y in y_at)
@@ -131,12 +133,17 @@ def thin(points: Sequence[Point], at_most: int = MAX_POINTS) -> list[Point]:
 
 
 def _scale(
-    lines: Sequence[Line], marks: Sequence[Mark], y_ticks: int, x_start: float, x_end: float | None
+    lines: Sequence[Line],
+    marks: Sequence[Mark],
+    y_ticks: int,
+    x_start: float,
+    x_end: float | None,
+    y_has: Sequence[float],
 ) -> tuple[Scale, list[float]]:
     """A scale that shows everything and ends on round numbers above and below."""
     xs = [x for line in lines for x, _ in line.points] + [m.x for m in marks]
     ys = [y for line in lines for _, y in line.points] + [y for m in marks for y in (m.low, m.y, m.high)]
-    ys += [y for line in lines for _, low, high in line.band for y in (low, high)]
+    ys += [y for line in lines for _, low, high in line.band for y in (low, high)] + list(y_has)
     y_at = ticks(min(ys, default=0.0), max(ys, default=1.0), y_ticks)
     last = max(xs, default=x_start) if x_end is None else x_end
     return Scale(x_start, last if last > x_start else x_start + 1.0, y_at[0], y_at[-1]), y_at
@@ -176,7 +183,7 @@ def _hints(lines: Sequence[Line], scale: Scale, x_name: str) -> str:
         points = line.points[:: -(-len(line.points) // MAX_HINTS)]
         edges = [scale.x((a[0] + b[0]) / 2) for a, b in pairwise(points)]
         for (x, y), left, right in zip(points, [0.0, *edges], [*edges, 100.0], strict=True):
-            text = f"{x_name} {count(x)}\n{line.label} {number(y)}"
+            text = f"{_where(x, x_name)}\n{line.label} {number(y)}"
             at = f"--x:{100 * (scale.x(x) - left) / max(right - left, 1e-9):.0f}%;--y:{scale.y(y):.1f}%"
             side = " flip" if scale.x(x) > 60 else ""
             style = f"left:{left:.2f}%;width:{right - left:.2f}%;{at}"
@@ -195,7 +202,7 @@ def _shared_hints(lines: Sequence[Line], scale: Scale, x_name: str) -> str:
         known.sort(key=lambda pair: -pair[1])
         text = "\n".join(
             [
-                f"{x_name} {count(x) if x_name == 'step' else number(x)}",
+                _where(x, x_name),
                 *(f"{number(value)}  {label}" for label, value in known),
             ]
         )
@@ -204,6 +211,11 @@ def _shared_hints(lines: Sequence[Line], scale: Scale, x_name: str) -> str:
         style = f"left:{left:.2f}%;width:{right - left:.2f}%;{where}"
         hints.append(f'<i class="hint many{side}" style="{style}" data-hint="{escape(text)}"></i>')
     return "".join(hints)
+
+
+def _where(x: float, name: str) -> str:
+    """`step 10,000`, or a measurement where x is one."""
+    return f"{name} {count(x) if name == 'step' else number(x)}"
 
 
 def _value_at(points: Sequence[Point], x: float) -> float | None:

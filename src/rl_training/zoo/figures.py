@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING
 from rl_training.errors import AxiomError
 from rl_training.zoo.groups import Group
 from rl_training.zoo.plots import INK, drawable, dress, save
-from rl_training.zoo.series import Panel, panels
+from rl_training.zoo.series import Panel, kind_of, panels
+from rl_training.zoo.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLORS = ("#2a6fd1", "#d9571e", "#14925f", "#6b53c4", "#0f8ea3", "#c4408f", "#c28a00", "#c23030")
+TONES = ("#2a6fd1", "#d9571e", "#14925f", "#6b53c4", "#0f8ea3", "#c4408f", "#c28a00", "#c23030")
+COLORS = {kind_of(color): tone for color, tone in enumerate(TONES)}
 
 
 def plot_groups(
-    groups: Sequence[Group], output: str | Path, *, title: str = "", threshold: float | None = None
+    groups: Sequence[Group],
+    output: str | Path,
+    *,
+    title: str = "",
+    threshold: float | None = None,
+    confidence: float = CONFIDENCE,
 ) -> Path:
     """Draw the interquartile mean of each group's evaluations with its interval, and write the picture."""
     from matplotlib.figure import Figure
@@ -36,7 +43,7 @@ def plot_groups(
     figure.set_facecolor("white")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for panel, own in zip(drawn, axes, strict=False):
-        _panel(own, panel, threshold)
+        _panel(own, panel, threshold, confidence)
     for empty in axes[len(drawn) :]:
         empty.set_visible(False)
     if title:
@@ -44,15 +51,17 @@ def plot_groups(
     return save(figure, output)
 
 
-def _panel(axes: Axes, panel: Panel, threshold: float | None) -> None:
-    for series in panel.series:
-        curve, color = series.group.curve(), COLORS[series.color]
+def _panel(axes: Axes, panel: Panel, threshold: float | None, confidence: float) -> None:
+    for series in panel.lines:
+        curve, color = series.group.curve(confidence), COLORS[series.kind]
         label = f"{series.label} ({len(series.group.scores)})"
         single = "o" if len(curve.steps) == 1 else None
         axes.plot(curve.steps, curve.value, color=color, linewidth=1.8, label=label, marker=single)
         if curve.band:
             steps, low, high = zip(*curve.band, strict=True)
             axes.fill_between(steps, low, high, color=color, alpha=0.16, linewidth=0)
+    if panel.left_out:
+        axes.plot([], [], linestyle="none", label=panel.left_out)
     if threshold is not None:
         axes.axhline(threshold, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     dress(axes)

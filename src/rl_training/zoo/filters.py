@@ -11,6 +11,7 @@ from typing import Any
 
 from rl_training.errors import ConfigError
 from rl_training.zoo.configs import shown
+from rl_training.zoo.keys import as_number, require_keys
 from rl_training.zoo.summaries import RunSummary
 
 _SYNTAX = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(!=|>=|<=|=|>|<)\s*(.*?)\s*")
@@ -31,17 +32,16 @@ class Condition:
         """Does the run meet it? A value that is not there meets no comparison but `!=`."""
         value = run.value(self.key)
         if self.relation in _ORDER:
-            return isinstance(value, int | float) and _ORDER[self.relation](value, float(self.wanted))
+            number = as_number(value)
+            return number is not None and _ORDER[self.relation](number, float(self.wanted))
         values = value if isinstance(value, list | tuple) else (value,)
         matched = any(self._matches(one) for one in values)
         return matched if self.relation == "=" else not matched
 
     def _matches(self, value: Any) -> bool:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            try:
-                return bool(value == float(self.wanted))
-            except ValueError:
-                return False
+        number, wanted = as_number(value), as_number(self.wanted)
+        if number is not None and wanted is not None:
+            return number == wanted
         return fnmatchcase(shown(value), self.wanted)
 
 
@@ -53,17 +53,13 @@ def parse_conditions(texts: Sequence[str]) -> list[Condition]:
         if match is None:
             raise ConfigError(f"command line: --filter {text!r}: expected KEY=VALUE, as in env=CartPole-v1")
         key, relation, wanted = match.groups()
-        if relation in _ORDER:
-            try:
-                float(wanted)
-            except ValueError:
-                raise ConfigError(
-                    f"command line: --filter {text!r}: {relation} needs a number, got {wanted!r}"
-                ) from None
+        if relation in _ORDER and as_number(wanted) is None:
+            raise ConfigError(f"command line: --filter {text!r}: {relation} needs a number, got {wanted!r}")
         conditions.append(Condition(key, relation, wanted))
     return conditions
 
 
 def select(runs: Sequence[RunSummary], conditions: Sequence[Condition]) -> list[RunSummary]:
-    """The runs that meet every condition."""
+    """The runs that meet every condition; one on a key that no run has is an error."""
+    require_keys(runs, [condition.key for condition in conditions], "--filter")
     return [run for run in runs if all(condition.holds(run) for condition in conditions)]

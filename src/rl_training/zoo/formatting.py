@@ -16,12 +16,14 @@ def count(value: float) -> str:
 def number(value: float, decimals: int | None = None) -> str:
     """A measurement with about four digits that mean something: 1,975, 500.0, 21.86, 0.00567, 3.64e−7."""
     size = abs(value)
+    if not math.isfinite(value):
+        return f"{value}".replace("-", MINUS)
     if decimals is None and value and not 1e-3 <= size < 1e7:
         mantissa, _, exponent = f"{value:.2e}".partition("e")
         return f"{float(mantissa):g}e{int(exponent)}".replace("-", MINUS)
     if decimals is None:
         decimals = decimals_of(value)
-    return f"{value:,.{decimals}f}".replace("-", MINUS)
+    return f"{value:z,.{decimals}f}".replace("-", MINUS)
 
 
 def known(value: float | None) -> str:
@@ -32,11 +34,27 @@ def known(value: float | None) -> str:
 def decimals_of(value: float) -> int:
     """How many decimals `number` shows."""
     size = abs(value)
-    if not size:
+    if not size or not math.isfinite(size):
         return 0
     if size >= 1:
         return 0 if size >= 1000 else 1 if size >= 100 else 2
     return min(6, 2 - math.floor(math.log10(size)))
+
+
+def decimals_to_tell(size: float, low: float, high: float) -> int:
+    """How many decimals show numbers of this size with two digits or more, and tell two bounds apart.
+
+    Bounds that differ only beyond the sixth digit are the same to a reader.
+    """
+    order = _order(size)
+    plain = 1 - order if order < -1 else 2 if size < 10 else 1 if size < 10_000 else 0
+    apart = -_order(high - low) if high > low else 0
+    return min(12, max(plain, apart if apart <= 5 - order else 0))
+
+
+def _order(size: float) -> int:
+    """The power of ten of a number's first digit."""
+    return math.floor(math.log10(size)) if size and math.isfinite(size) else 0
 
 
 def spread(mean: float, std: float) -> str:
@@ -50,7 +68,7 @@ def compact(value: float) -> str:
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.4g}{suffix}".replace("-", MINUS)
-    return f"{value:.4g}".replace("-", MINUS)
+    return f"{value:z.4g}".replace("-", MINUS)
 
 
 def duration(seconds: float) -> str:

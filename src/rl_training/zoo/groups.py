@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from rl_training.errors import ConfigError, nearest
+from rl_training.errors import ConfigError
 from rl_training.zoo import formatting as fmt
-from rl_training.zoo.configs import flat, shown
+from rl_training.zoo.configs import Config, flat, shown
 from rl_training.zoo.curves import Curve, first_reached, sample_efficiency, typical_time
 from rl_training.zoo.drift import drift_of, is_free
-from rl_training.zoo.statistics import Estimate, Statistic, estimate, iqm
+from rl_training.zoo.keys import in_order, require_keys
+from rl_training.zoo.statistics import CONFIDENCE, Estimate, Statistic, estimate, iqm
 from rl_training.zoo.summaries import RunSummary
 
 GROUP_BY = ("algo", "env", "preset")
@@ -59,6 +60,18 @@ class Group:
         return median(rates) if rates else None
 
     @property
+    def seeds(self) -> int:
+        """How many seeds its scores come from: one run again with the same settings counts once."""
+        scored = [run for run in self.runs if run.score(self.which) is not None]
+        named = [run for run in scored if run.seed != "unknown"]
+        keys = [(run.algo, run.env_id, run.preset, run.seed) for run in named]
+        if len(set(keys)) == len(keys):
+            return len(scored)
+        settings = {id(run.config): _decisive(run.config) for run in named}
+        known = {(key, settings[id(run.config)]) for key, run in zip(keys, named, strict=True)}
+        return len(known) + len(scored) - len(named)
+
+    @property
     def statuses(self) -> dict[str, int]:
         """How many runs ended how."""
         counted = Counter(run.status for run in self.runs)
@@ -87,11 +100,14 @@ class Group:
         if not {"algo", "env"} <= set(self.keys):
             return {}
         found = _settings(self).items()
-        return {key: sorted(texts) for key, texts in found if len(texts) > 1 and not is_free(key)}
+        return {
+            key: sorted(texts, key=in_order) for key, texts in found if len(texts) > 1 and not is_free(key)
+        }
 
-    def curve(self) -> Curve:
+    def curve(self, confidence: float = CONFIDENCE) -> Curve:
         """Evaluations over steps."""
-        return sample_efficiency([(run.eval_steps, run.eval_means) for run in self.runs])
+        runs = [(run.eval_steps, run.eval_means) for run in self.runs]
+        return sample_efficiency(runs, confidence=confidence)
 
     def reached(self, threshold: float) -> Reached:
         """How many runs got to a return, and when."""
@@ -121,15 +137,15 @@ def group_runs(
     *,
     which: str = "final",
     statistic: Statistic = iqm,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
 ) -> list[Group]:
     """Groups in the order of their names."""
-    _require_keys(runs, by)
+    require_keys(runs, by, "--group-by")
     members: dict[tuple[str, ...], list[RunSummary]] = {}
     for run in runs:
         members.setdefault(tuple(_text(run, key) for key in by), []).append(run)
     groups = []
-    for values, own in sorted(members.items()):
+    for values, own in sorted(members.items(), key=lambda item: _in_order(item[0])):
         scores = [score for run in own if (score := run.score(which)) is not None]
         found = estimate([scores], statistic, confidence=confidence) if scores else None
         best = max((run.best for run in own if run.best is not None), default=None)
@@ -143,7 +159,7 @@ def sort_groups(groups: Sequence[Group], order: str) -> list[Group]:
     if name not in ORDERS:
         raise ConfigError(f"command line: --sort {order}: expected one of {', '.join(ORDERS)}")
     if name == "name":
-        return sorted(groups, key=lambda g: g.values, reverse=order.startswith("-"))
+        return sorted(groups, key=lambda g: _in_order(g.values), reverse=order.startswith("-"))
     known = [group for group in groups if _number(group, name) is not None]
     unknown = [group for group in groups if _number(group, name) is None]
     return [
@@ -161,7 +177,7 @@ def config_differences(groups: Sequence[Group], ignore: Sequence[str] = ()) -> l
     keys = dict.fromkeys(key for found in per_group for key in found if key not in ignore)
     rows = []
     for key in keys:
-        cells = [" | ".join(sorted(found.get(key, [fmt.NONE]))) for found in per_group]
+        cells = [" | ".join(sorted(found.get(key, [fmt.NONE]), key=in_order)) for found in per_group]
         if len(set(cells)) > 1 or any(" | " in cell for cell in cells):
             rows.append((key, cells))
     return sorted(rows, key=lambda row: row[1].count(fmt.NONE))
@@ -178,6 +194,15 @@ def _settings(group: Group) -> dict[str, list[str]]:
     return found
 
 
+def _decisive(config: Config) -> frozenset[tuple[str, str]]:
+    """What makes a config the experiment that it is."""
+    return frozenset((key, shown(value)) for key, value in flat(config) if not is_free(key))
+
+
+def _in_order(values: Sequence[str]) -> list[tuple[bool, float, str]]:
+    return [in_order(value) for value in values]
+
+
 def _number(group: Group, name: str) -> float | None:
     match name:
         case "runs":
@@ -192,17 +217,6 @@ def _number(group: Group, name: str) -> float | None:
             return group.wall_seconds
         case _:
             return group.steps_per_second
-
-
-def _require_keys(runs: Sequence[RunSummary], by: Sequence[str]) -> None:
-    """A key that no run knows is a mistake."""
-    own = ("algo", "env", "preset", "seed", "status", "run", "tags")
-    for key in by:
-        if runs and key not in own and all(run.value(key) is None for run in runs):
-            known = {*own, *(name for run in runs[:50] for name, _ in flat(run.config))}
-            near = nearest(key, known)
-            advice = f"did you mean {near}?" if near else f"expected {', '.join(own)} or a key of the config"
-            raise ConfigError(f"command line: --group-by {key}: no run has it; {advice}")
 
 
 def _text(run: RunSummary, key: str) -> str:

@@ -1,8 +1,9 @@
-"""The leaderboard as a page: the table, intervals to scale, and the share of runs above each score."""
+"""The leaderboard as a page: the table, intervals to scale, and the share of runs at or above each score."""
 
 from __future__ import annotations
 
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,13 +11,15 @@ from rl_training import __version__
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.leaderboard import NAMES, Board, strata_of
 from rl_training.zoo.leaderboard_text import board_table, heading, notes, remarks, shown_boards
+from rl_training.zoo.overview import decimals_for
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
-from rl_training.zoo.series import MAX_SERIES
-from rl_training.zoo.statistics import performance_profile
+from rl_training.zoo.records import Point
+from rl_training.zoo.series import MAX_SERIES, kind_of, left_out
+from rl_training.zoo.statistics import Array, performance_profile
 from rl_training.zoo.strips import Strip, strips
 
-POINTS = 101
+MAX_STEPS = 200
 
 
 def leaderboard_page(board: Board, *, command: str = "") -> str:
@@ -56,52 +59,72 @@ def _table(board: Board, of: str, number: str) -> str:
     rows = []
     for place, (entry, cells) in enumerate(zip(board.entries, made.shown, strict=True)):
         shown = [escape(cell) for cell in cells]
-        kind = f"g{place % MAX_SERIES}" if entry.score is not None and place < MAX_SERIES else ""
+        kind = kind_of(place) if entry.score is not None else ""
         shown[0] = f'<span class="rank">{shown[0]}</span>'
-        shown[1] = f'<i class="swatch {kind}"></i>{shown[1]}'
+        shown[1] = f'<span class="entry"><i class="swatch {kind}"></i>{shown[1]}</span>'
         if shown[-1]:
             shown[-1] = f'<span class="warn">{shown[-1]}</span>'
         rows.append(shown)
     numeric = [index for index, column in enumerate(made.columns) if column.numeric]
     content = table([column.title for column in made.columns], rows, numeric=numeric)
     below = "".join(f'<p class="below">{escape(note[:1].upper() + note[1:])}.</p>' for note in notes(board))
-    return section(f"Ranking{of}", f'<div class="wide">{content}</div>{below}', name=f"ranking{number}")
+    return section(
+        f"Ranking{of}", f'<div class="wide ranking">{content}</div>{below}', name=f"ranking{number}"
+    )
 
 
 def _intervals(board: Board, of: str, number: str) -> str:
     """Everybody's statistic with its interval."""
     rows = [
-        Strip(entry.name, f"g{place % MAX_SERIES}" if place < MAX_SERIES else "", entry.score)
+        Strip(entry.name, kind_of(place), entry.score)
         for place, entry in enumerate(board.entries)
         if entry.score is not None
     ]
-    decimals = 1 if board.scale == "none" else 3
+    decimals = max(decimals_for(row.score) for row in rows) if board.scale == "none" else 3
     content = strips(rows, title=board.title, decimals=decimals)
     name = NAMES[board.statistic]
     return section(f"{name[:1].upper()}{name[1:]}{of}", content, name=f"intervals{number}")
 
 
 def _profile(board: Board, of: str, number: str) -> str:
-    """The share of runs above each score: a line further right and up is better."""
-    ranked = [entry for entry in board.entries if entry.score is not None][:MAX_SERIES]
-    strata = {entry.name: strata_of(entry, board) for entry in ranked}
-    values = np.concatenate([scores for own in strata.values() for scores in own])
-    low, high = float(values.min()), float(values.max())
-    if low == high:
+    """The share of runs at or above each score: a line further right and up is better."""
+    ranked = [entry for entry in board.entries if entry.score is not None]
+    strata = [strata_of(entry, board) for entry in ranked[:MAX_SERIES]]
+    at = np.unique(np.concatenate([scores for own in strata for scores in own]))
+    if len(at) == 1:
         return ""
-    at = np.linspace(low, high, POINTS)
+    if len(at) > MAX_STEPS:
+        at = np.linspace(at[0], at[-1], MAX_STEPS)
     lines, keys = [], []
-    for place, (name, own) in enumerate(strata.items()):
-        profile = performance_profile(own, at, replicates=500)
-        share = list(zip(at.tolist(), profile.share.tolist(), strict=True))
-        band = list(zip(at.tolist(), profile.low.tolist(), profile.high.tolist(), strict=True))
-        lines.append(Line(name, share, f"g{place}", band))
-        keys.append(f'<span><i class="swatch g{place}"></i>{escape(name)}</span>')
+    for place, (entry, own) in enumerate(zip(ranked, strata, strict=False)):
+        profile = performance_profile(own, just_below(at), confidence=board.confidence, replicates=500)
+        kind = kind_of(place)
+        share, low, high = (steps_of(at, part) for part in (profile.share, profile.low, profile.high))
+        band = [(x, a, b) for (x, a), (_, b) in zip(low, high, strict=True)]
+        lines.append(Line(entry.name, share, kind, band))
+        keys.append(f'<span><i class="swatch {kind}"></i>{escape(entry.name)}</span>')
     label = "return" if board.scale == "none" else "normalised score"
     drawn = chart(
-        lines, title="Performance profile", y_label="share of runs above", x_label=label, x_start=low,
-        kind="tall", x_name=label,
+        lines, title="Performance profile", y_label="share of runs at or above", x_label=label,
+        x_start=float(at[0]), kind="tall", x_name=label, y_has=(0.0, 1.0),
     )  # fmt: skip
     legend = f'<div class="legend">{"".join(keys)}</div>'
-    note = '<p class="below">The share of runs that score above each value, with 95 % bootstrap bands.</p>'
-    return section(f"Performance profile{of}", legend + drawn + note, name=f"profile{number}")
+    more = f" {note}." if (note := left_out(len(ranked))) else ""
+    text = (
+        "The share of runs that score at least each value, every env counting the same, with "
+        f"{100 * board.confidence:g} % bootstrap bands.{more}"
+    )
+    below = f'<p class="below">{text}</p>'
+    return section(f"Performance profile{of}", f"{legend}{drawn}{below}", name=f"profile{number}")
+
+
+def just_below(thresholds: Array) -> Array:
+    """Thresholds that whatever is at one of these is above: a run at the most there is counts."""
+    return np.nextafter(thresholds, -np.inf)
+
+
+def steps_of(at: Array, values: Array) -> list[Point]:
+    """Points of a line that has, between two thresholds, what holds at the upper one."""
+    points = list(zip(at.tolist(), values.tolist(), strict=True))
+    corners = [((before, y), (x, y)) for (before, _), (x, y) in pairwise(points)]
+    return [points[0], *(point for pair in corners for point in pair)]

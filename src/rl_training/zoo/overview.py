@@ -87,6 +87,7 @@ def group_data(group: Group, view: Overview) -> dict[str, Any]:
         **dict(zip(group.keys, group.values, strict=True)),
         "runs": len(group.runs),
         "scored_runs": len(group.scores),
+        "seeds": group.seeds,
         "min_steps": group.steps[0],
         "max_steps": group.steps[1],
         view.statistic: group.score.value if group.score else None,
@@ -147,7 +148,7 @@ def as_json(view: Overview) -> str:
 
 
 def score_text(score: Estimate | None) -> str:
-    """`453.2 [410.0, 487.1]`, all with the decimals of the value."""
+    """`453.2 [410.0, 487.1]`, all with the same decimals."""
     if score is None:
         return fmt.NONE
     decimals = decimals_for(score)
@@ -159,8 +160,8 @@ def score_text(score: Estimate | None) -> str:
 
 def decimals_for(score: Estimate) -> int:
     """Enough for the value and to tell the bounds apart, and no more."""
-    size = max(abs(score.value), *map(abs, score.bounds))
-    return 2 if size < 10 else 1 if size < 10_000 else 0
+    low, high = score.bounds
+    return fmt.decimals_to_tell(max(abs(score.value), abs(low), abs(high)), low, high)
 
 
 def steps_text(group: Group) -> str:
@@ -199,6 +200,15 @@ def mixtures(view: Overview) -> list[str]:
     return lines
 
 
+def repeats(view: Overview) -> list[str]:
+    """Groups in which a seed was run more than once: their runs are not independent."""
+    return [
+        f"{group.label}: {len(group.scores)} runs, {group.seeds} seed{'s' * (group.seeds != 1)}"
+        for group in view.groups
+        if group.seeds < len(group.scores) and "seed" not in group.keys
+    ]
+
+
 def _cells(group: Group, view: Overview) -> dict[str, str]:
     scored = len(group.scores)
     cells = {
@@ -226,6 +236,8 @@ def _notes(view: Overview) -> str:
     lines: list[str] = []
     if mixed := mixtures(view):
         lines += _listed("runs of different settings in one group", mixed)
+    if repeated := repeats(view):
+        lines += _listed("the same seed counted more than once, so that intervals are too narrow", repeated)
     if damaged := [run for run in view.runs if run.problems]:
         lines += _listed(f"{len(damaged)} damaged", [f"{r.path}: {'; '.join(r.problems)}" for r in damaged])
     if view.scan.foreign:

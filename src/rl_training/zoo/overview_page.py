@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -10,7 +11,7 @@ from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.drift import drift_of
 from rl_training.zoo.groups import Group, config_differences
-from rl_training.zoo.overview import Overview, decimals_for, group_table, mixtures
+from rl_training.zoo.overview import Overview, decimals_for, group_table, mixtures, repeats
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
 from rl_training.zoo.records import STEPS
@@ -19,7 +20,7 @@ from rl_training.zoo.series import Panel, panels
 from rl_training.zoo.strips import Strip, strips
 from rl_training.zoo.videos import video_section
 
-MAX_ROWS, MAX_LISTED, MAX_COMPARED = 2000, 100, 8
+MAX_ROWS, MAX_LISTED, MAX_COMPARED = 2000, 100, 60
 
 
 def overview_page(view: Overview, *, command: str = "") -> str:
@@ -27,8 +28,8 @@ def overview_page(view: Overview, *, command: str = "") -> str:
     drawn = panels(view.groups)
     videos = video_section(view.runs)
     parts = [
-        _header(view), _notices(view), _results(view, drawn), _curves(drawn), _scores(view, drawn), videos,
-        _differences(view), _drift(view), _runs(view), _problems(view), _command(command),
+        _header(view), _notices(view), _results(view, drawn), _curves(view, drawn), _scores(view, drawn),
+        videos, _differences(view), _drift(view), _runs(view), _problems(view), _command(command),
     ]  # fmt: skip
     body = "\n".join(part for part in parts if part)
     footer = f"<footer>written by axiomrl {__version__}</footer>"
@@ -62,6 +63,10 @@ def _notices(view: Overview) -> str:
     if mixed := mixtures(view):
         more = ["…", mixed[-1]] if len(mixed) > 5 else mixed[4:]
         found.append(notice("Groups hold runs of different settings.", [*mixed[:4], *more], "interrupted"))
+    if repeated := repeats(view):
+        more = [f"… and {len(repeated) - 5} more"] if len(repeated) > 5 else []
+        text = "The same seed is counted more than once: intervals are too narrow."
+        found.append(notice(text, [*repeated[:5], *more], "interrupted"))
     if damaged := sum(bool(run.problems) for run in runs):
         text = f"Parts of {damaged} run{'s' * (damaged > 1)} could not be read."
         found.append(notice(text, ["They are listed under Problems."]))
@@ -101,22 +106,22 @@ def _states(group: Group) -> str:
     return f'<div class="states">{"".join(badges)}</div>'
 
 
-def _curves(drawn: Sequence[Panel]) -> str:
+def _curves(view: Overview, drawn: Sequence[Panel]) -> str:
     """Evaluations over steps, one chart an env."""
     charts = []
     for panel in drawn:
         lines = []
-        for series in panel.series:
-            curve = series.group.curve()
+        for series in panel.lines:
+            curve = series.group.curve(view.confidence)
             points = list(zip(curve.steps.tolist(), curve.value.tolist(), strict=True))
             lines.append(Line(series.label, points, series.kind, curve.band))
         keys = "".join(
             f'<span><i class="swatch {s.kind}"></i>{escape(s.label)} ({len(s.group.scores)})</span>'
-            for s in panel.series
+            for s in panel.lines
         )
         title = f"Evaluation return over {STEPS}, {panel.title}"
         plot = chart(lines, title=title, y_label="return", x_label=STEPS, x_ticks=6, y_ticks=5)
-        more = f'<p class="below">{panel.left_out} more not drawn.</p>' if panel.left_out else ""
+        more = f'<p class="below">{panel.left_out}.</p>' if panel.left_out else ""
         charts.append(
             f'<div><h3>{escape(panel.title)}</h3><div class="legend">{keys}</div>{plot}{more}</div>'
         )
@@ -124,8 +129,9 @@ def _curves(drawn: Sequence[Panel]) -> str:
         text = '<p class="muted">No evaluation has been recorded.</p>'
         return section("Learning curves", text, name="curves")
     note = (
-        '<p class="below">Interquartile mean of the evaluations, with its 95 % bootstrap interval over runs '
-        "(their number in brackets). A curve ends where half of its runs have ended.</p>"
+        f'<p class="below">Interquartile mean of the evaluations, with its {100 * view.confidence:g} % '
+        "bootstrap interval over runs (their number in brackets). A curve ends where half of its runs have "
+        "ended.</p>"
     )
     return section("Learning curves", f'<div class="envs">{"".join(charts)}</div>{note}', name="curves")
 
@@ -147,20 +153,21 @@ def _scores(view: Overview, drawn: Sequence[Panel]) -> str:
 
 def _differences(view: Overview) -> str:
     """Config keys whose values are not the same everywhere."""
-    shown = view.groups[:MAX_COMPARED]
-    rows = config_differences(shown, ignore=("algo", "env_id"))
-    if not rows or len(view.groups) < 1:
+    rows = config_differences(view.groups, ignore=("algo", "env_id"))
+    if not rows:
         return ""
     cells = []
     for key, values in rows:
-        common = max(set(values), key=values.count)
-        faint = [f'<span class="same">{escape(v)}</span>' if v == common else escape(v) for v in values]
+        common = Counter(values).most_common(1)[0][0]
+        shown = values[:MAX_COMPARED]
+        faint = [f'<span class="same">{escape(v)}</span>' if v == common else escape(v) for v in shown]
         cells.append([f"<code>{escape(key)}</code>", *faint])
-    columns = ["Key", *(group.label for group in shown)]
-    content = table(columns, cells)
-    if len(view.groups) > len(shown):
-        content += f'<p class="below">The first {len(shown)} of {len(view.groups)} groups.</p>'
-    return section("Configuration differences", content, summary=f"{len(rows)} keys", name="differences")
+    columns = ["Key", *(group.label for group in view.groups[:MAX_COMPARED])]
+    content = f'<div class="keyed">{table(columns, cells)}</div>'
+    summary = f"{len(rows)} key{'s' * (len(rows) != 1)}"
+    if len(view.groups) > MAX_COMPARED:
+        summary += f", the first {MAX_COMPARED} of {len(view.groups)} groups"
+    return section("Configuration differences", content, summary=summary, name="differences")
 
 
 def _drift(view: Overview) -> str:
@@ -173,6 +180,8 @@ def _drift(view: Overview) -> str:
     if not rows:
         return ""
     content = table(("Group", "Difference from the preset", "Runs"), rows[:MAX_LISTED], numeric=(2,))
+    if len(rows) > MAX_LISTED:
+        content += f'<p class="below">The first {MAX_LISTED} of {fmt.count(len(rows))}.</p>'
     return section("Drift", content, summary=f"{len(rows)} differences", name="drift")
 
 

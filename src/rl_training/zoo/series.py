@@ -1,4 +1,4 @@
-"""Groups as lines of a picture: what each is called and which colour it has, the same in every chart."""
+"""Groups as lines of a picture: what each is called, and its colour, the same in every chart if possible."""
 
 from __future__ import annotations
 
@@ -10,29 +10,49 @@ from rl_training.zoo import formatting as fmt
 from rl_training.zoo.groups import Group
 
 MAX_SERIES = 8
+"""As many colours as can be told apart, and so as many lines as a chart has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A group with its short name and the number of its colour."""
+    """A group with its short name and the number of its colour; one without is not drawn as a line."""
 
     group: Group
     label: str
-    color: int
+    color: int | None
 
     @property
     def kind(self) -> str:
         """Its class in the style sheet."""
-        return f"g{self.color}"
+        return kind_of(self.color)
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What is drawn together: the groups of one env, the best first, and how many had no room."""
+    """What is shown together: the groups of one env, the best first."""
 
     title: str
     series: tuple[Series, ...]
-    left_out: int = 0
+
+    @property
+    def lines(self) -> tuple[Series, ...]:
+        """Those that a chart has room for."""
+        return tuple(series for series in self.series if series.color is not None)
+
+    @property
+    def left_out(self) -> str:
+        """`7 more not drawn`, if so."""
+        return left_out(len(self.series))
+
+
+def kind_of(color: int | None) -> str:
+    """The class of a colour in the style sheet; without one (there are so many), it is grey."""
+    return "" if color is None or color >= MAX_SERIES else f"g{color}"
+
+
+def left_out(count: int) -> str:
+    """What a chart of so many lines must say of those it does not have."""
+    return f"{count - MAX_SERIES} more not drawn" if count > MAX_SERIES else ""
 
 
 def panels(groups: Sequence[Group]) -> list[Panel]:
@@ -46,12 +66,28 @@ def panels(groups: Sequence[Group]) -> list[Panel]:
     for env, members in sorted(by_env.items()):
         members.sort(key=lambda g: -(g.score.value if g.score else 0.0))
         names = labels(members)
-        shown = [
-            Series(group, name, colors.setdefault(name, len(colors) % MAX_SERIES))
-            for group, name in zip(members[:MAX_SERIES], names, strict=False)
-        ]
-        found.append(Panel(env, tuple(shown), len(members) - len(shown)))
+        own = _colors(names[:MAX_SERIES], colors)
+        shown = (
+            Series(group, name, own.get(place))
+            for place, (group, name) in enumerate(zip(members, names, strict=True))
+        )
+        found.append(Panel(env, tuple(shown)))
     return found
+
+
+def _colors(names: Sequence[str], remembered: dict[str, int]) -> dict[int, int]:
+    """Place → a colour of its own in this panel: the remembered one, or else the free one least in use."""
+    own: dict[int, int] = {}
+    for place, name in enumerate(names):
+        if (color := remembered.get(name)) is not None and color not in own.values():
+            own[place] = color
+    for place, name in enumerate(names):
+        if place not in own:
+            in_use = Counter(remembered.values())
+            free = [color for color in range(MAX_SERIES) if color not in own.values()]
+            own[place] = min(free, key=in_use.__getitem__)
+            remembered.setdefault(name, own[place])
+    return own
 
 
 def labels(groups: Sequence[Group]) -> list[str]:

@@ -11,16 +11,43 @@ from hypothesis import strategies as st
 
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import thin
+from rl_training.zoo.overview import score_text
+from rl_training.zoo.statistics import Estimate
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(0.0, "0"), (500.0, "500.0"), (21.858, "21.86"), (-195.26, "\u2212195.3"), (1974.47, "1,974"),
      (0.0339, "0.0339"), (0.152, "0.152"), (0.00567, "0.00567"), (3.637e-07, "3.64e\u22127"),
-     (-2.5e9, "\u22122.5e9")],
+     (-2.5e9, "\u22122.5e9"), (-0.0, "0"), (math.nan, "nan"), (math.inf, "inf"), (-math.inf, "\u2212inf")],
 )  # fmt: skip
 def test_number(value: float, shown: str) -> None:
     assert fmt.number(value) == shown
+
+
+def test_nothing_is_ever_minus_zero() -> None:
+    assert [fmt.number(v, d) for v, d in ((-0.004, 2), (-0.0, 1), (-0.04, 1), (-0.4, 0))] == [
+        "0.00", "0.0", "0.0", "0",
+    ]  # fmt: skip
+    assert fmt.number(-0.006, 2) == "\u22120.01"
+    assert fmt.spread(-0.04, 0.0) == "\u22120.0400 ± 0.0000"
+    assert fmt.compact(-0.0) == "0"
+    assert [fmt.number(value, 2) for value in (math.nan, -math.inf)] == ["nan", "\u2212inf"]
+    assert [fmt.decimals_of(value) for value in (math.nan, math.inf)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("score", "shown"),
+    [((0.0006, 0.0004, 0.0008), "0.00060 [0.00040, 0.00080]"), ((0.0004,), "0.00040"), ((0.0,), "0.00"),
+     ((499.99, 499.97, 500.0), "499.99 [499.97, 500.00]"), ((499.9, 499.5, 500.0), "499.9 [499.5, 500.0]"),
+     ((500.0, 499.9999999, 500.0), "500.0 [500.0, 500.0]"),  # noise is not a difference
+     ((-1e-9, -2.0, 3.0), "0.00 [\u22122.00, 3.00]"),
+     ((15_000.4, 14_000.0, 16_000.0), "15,000 [14,000, 16,000]"),
+     ((12_345.6, 12_345.2, 12_345.9), "12,345.6 [12,345.2, 12,345.9]"),
+     ((0.05, 0.01, 0.09), "0.050 [0.010, 0.090]")],
+)  # fmt: skip
+def test_scores_have_the_decimals_that_tell_their_bounds_apart(score: tuple[float, ...], shown: str) -> None:
+    assert score_text(Estimate(*score)) == shown
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zoo_html import parse
+from zoo_html import Element, parse
 from zoo_runs import write_seeds
 
 from rl_training.cli import main
@@ -250,6 +250,41 @@ def test_the_command_in_every_notation(
     cells = [[c.text for c in row.all("td")] for row in document.by_id("ranking").all("tbody")[0].all("tr")]
     assert [row[:2] for row in cells] == [["1=", "ppo"], ["1=", "sac"], ["3", "dqn"]]
     assert len([p for p in document.by_id("profile").all("path") if "line" in p.classes]) == 3
+
+
+def corners(document: Element, kind: str) -> list[tuple[float, float]]:
+    """The points of a profile's line: percent from the left, share of runs."""
+    (line,) = [p for p in document.by_id("profile").all("path") if p.classes == ["line", kind]]
+    drawn = (tuple(map(float, pair.split())) for pair in (line.attributes["d"] or "")[1:].split("L"))
+    return [(x / 10, 1 - y / 1000) for x, y in drawn]
+
+
+def test_the_profile_is_a_step_that_counts_runs_at_the_most_there_is(tmp_path: Path) -> None:
+    write_seeds(tmp_path / "a", [500.0, 500.0, 500.0, 400.0], algo="a")
+    write_seeds(tmp_path / "b", [300.0, 400.0, 500.0, 300.0], algo="b")
+    document = parse(leaderboard_page(board_of(tmp_path, confidence=0.9)))
+    assert corners(document, "g0") == [(0, 1), (0, 1), (50, 1), (50, 0.75), (100, 0.75)]
+    assert corners(document, "g1") == [(0, 1), (0, 0.5), (50, 0.5), (50, 0.25), (100, 0.25)]
+    assert [label.text for label in document.by_id("profile").all("span", "y")][::5] == ["0.0", "1.0"]
+    text = document.by_id("profile").text
+    assert "share of runs at or above" in text
+    assert "90 % bootstrap bands" in text
+
+
+def test_a_page_of_many_contestants_says_whom_it_does_not_draw(tmp_path: Path) -> None:
+    for index in range(1, 12):
+        write_seeds(
+            tmp_path / str(index), [index / 1e4 + seed / 1e5 for seed in range(3)], algo=f"algo{index}"
+        )
+    document = parse(leaderboard_page(board_of(tmp_path)))
+    assert "3 more not drawn." in document.by_id("profile").text
+    assert len([p for p in document.by_id("profile").all("path") if "line" in p.classes]) == 8
+    figures = [figure.text for figure in document.by_id("intervals").all(cls="figure")]
+    assert len(figures) == 11
+    assert figures[0] == "0.00111 [0.00110, 0.00112]"
+    names = document.by_id("ranking").all("span", "entry")
+    assert [name.text for name in names] == [f"algo{index}" for index in range(11, 0, -1)]
+    assert all(name.all("i", "swatch") for name in names)
 
 
 def test_nothing_from_the_files_becomes_markup(tmp_path: Path) -> None:

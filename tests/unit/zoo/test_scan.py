@@ -324,7 +324,9 @@ def test_few_runs_leave_no_index(tmp_path: Path, cache: Path) -> None:
 
 def test_filters(tmp_path: Path) -> None:
     write_seeds(tmp_path / "a", [1.0, 2.0], hyperparams={"gamma": 0.99})
-    write_seeds(tmp_path / "b", [3.0], env="Pendulum-v1", status="failed", hyperparams={"gamma": 0.9})
+    write_seeds(
+        tmp_path / "b", [3.0], env="Pendulum-v1", status="failed", hyperparams={"gamma": 0.9, "tau": 3}
+    )
     runs = scan([tmp_path]).runs
 
     def finals(*conditions: str) -> list[float | None]:
@@ -338,8 +340,36 @@ def test_filters(tmp_path: Path) -> None:
     assert finals("hyperparams.gamma = 0.9") == [3.0]
     assert finals("seed=1", "final>1") == [2.0]
     assert finals("tags=second") == [1.0, 2.0, 3.0]
-    assert finals("hyperparams.lambda<5") == []
-    assert finals("hyperparams.lambda!=5") == [1.0, 2.0, 3.0]
-    for wrong in ("env", "steps>many", "=3"):
+    assert finals("hyperparams.tau<5") == [3.0]  # what a run does not have meets no comparison
+    assert finals("hyperparams.tau!=5") == [1.0, 2.0, 3.0]
+    for wrong in ("env", "steps>many", "=3", "steps>nan"):
         with pytest.raises(ConfigError, match="--filter"):
             parse_conditions([wrong])
+
+
+def test_seeds_are_compared_as_numbers(tmp_path: Path) -> None:
+    write_seeds(tmp_path, [float(seed) for seed in range(12)])
+    runs = scan([tmp_path]).runs
+
+    def seeds(*conditions: str) -> list[int]:
+        return sorted(int(run.seed) for run in select(runs, parse_conditions(conditions)))
+
+    assert seeds("seed>=2") == list(range(2, 12))
+    assert seeds("seed<3") == [0, 1, 2]
+    assert seeds("seed=1") == [1]
+    assert seeds("seed=1*") == [1, 10, 11]
+    assert seeds("env>=2") == []
+
+
+def test_a_condition_on_a_key_that_no_run_has_is_a_mistake(tmp_path: Path) -> None:
+    write_seeds(tmp_path, [1.0, 2.0], hyperparams={"gamma": 0.99, "target_kl": None})
+    runs = scan([tmp_path]).runs
+    for text, advice in (
+        ("hyperparam.gamma=0.99", r"hyperparam\.gamma: no run has it; did you mean hyperparams\.gamma\?"),
+        ("gamma>=0.9", r"gamma: no run has it; did you mean hyperparams\.gamma\?"),
+        ("qqq=1", "qqq: no run has it; expected algo, env, .*, speed or a key of the config"),
+    ):
+        with pytest.raises(ConfigError, match=f"--filter {advice}"):
+            select(runs, parse_conditions([text]))
+    assert len(select(runs, parse_conditions(["hyperparams.target_kl=null"]))) == 2
+    assert select(runs, parse_conditions(["created=1999*", "preset=none", "path=/"])) == []
