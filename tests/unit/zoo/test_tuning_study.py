@@ -76,6 +76,10 @@ def test_every_mistake_in_a_space_is_named_with_its_line(tmp_path: Path) -> None
   hyperparams.max_grad_norm: 3
   hyperparams.gae_lambda: [0.9, 0.9]
   hyperparams: [1]
+  logging: {csv: [true, false]}
+  env: {atari: {sticky_actions: {low: 0, high: 1}}}
+  hyperparams.clip_range: {low: 0, high: 1, step: 2}
+  hyperparams.weight_decay: {low: 0, high: 1, step: 1e-300}
 """
     assert problems(tmp_path, BASE + space) == [
         "4: space.hyperparams.learning_rat: unknown key; did you mean 'learning_rate'?",
@@ -94,6 +98,10 @@ def test_every_mistake_in_a_space_is_named_with_its_line(tmp_path: Path) -> None
         "16: space.hyperparams.max_grad_norm: expected {low, high}, {choices} or a list of choices, got 3",
         "17: space.hyperparams.gae_lambda.choices: the same value twice",
         "18: space.hyperparams: a section; name one of its fields",
+        "19: space.logging: a section; name its fields by dotted keys: logging.csv",
+        "20: space.env: a section; name its fields by dotted keys: env.atari.sticky_actions",
+        "21: space.hyperparams.clip_range.step: longer than the whole range, got 2",
+        "22: space.hyperparams.weight_decay.step: too short to matter, got 1e-300; leave it out",
     ]
 
 
