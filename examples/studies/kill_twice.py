@@ -66,4 +66,6 @@ def main(study: str, output: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit(f"usage: {sys.argv[0]} STUDY.yaml OUTPUT_DIR")
     main(*sys.argv[1:])

@@ -87,6 +87,7 @@ def test_a_killed_study_is_made_up_for_to_the_last_bit(
     assert preset.hyperparams.learning_rate == best["params"]["hyperparams.learning_rate"]
     assert record["validation"] is None
     assert main(["config", "--config", str(out / "best.yaml")]) == 0
+    assert record["command"] == ["axiomrl", *command[:-1]]  # with its place: elsewhere it is another study
 
 
 def test_without_the_extra_the_command_says_what_to_install(

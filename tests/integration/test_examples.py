@@ -134,6 +134,12 @@ def test_a_time_limit_is_bootstrapped_from_the_final_observation() -> None:
     assert batch["advantages"][198].item() == pytest.approx(-1 + 0.9 * next_value - value, abs=1e-5)
 
 
+def test_killing_a_study_says_what_it_needs() -> None:
+    script = EXAMPLES / "studies" / "kill_twice.py"
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, f"usage: {script} STUDY.yaml OUTPUT_DIR\n")
+
+
 @pytest.mark.parametrize("script", [CARTPOLE, CONTINUOUS], ids=lambda path: path.stem)
 def test_references_import_nothing_but_their_tools(script: Path) -> None:
     imported: set[str] = set()

@@ -12,6 +12,7 @@ from rl_training.cli.output import add_json, print_json, reserved_stdout
 from rl_training.cli.parser import Parser, add_import, import_modules, positive_int
 
 if TYPE_CHECKING:
+    from rl_training.zoo.tuning.record import StudyRecord
     from rl_training.zoo.tuning.tuner import Tuner
 
 EXAMPLE = """\
@@ -73,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
     given = ["--trials", str(args.trials)] if args.trials else []
     given += [word for name in args.imports for word in ("--import", name)]
     command = shown_command("tune", "--config", args.config, *given)
+    command += ["--output-dir", args.output_dir] if args.output_dir else []  # elsewhere, it would be another
     with NoDisplay() if args.quiet else RichDisplay(design.trials, "trials") as display:
         tuner = Tuner(design, folder, width, display, imports=args.imports, command=command)
         data = tuner.run()
@@ -83,19 +85,20 @@ def run(args: argparse.Namespace) -> int:
         print(folder)
     else:
         print(as_text(record), end="")
-        _print_next(folder, tuner)
+        _print_next(record, tuner)
     if tuner.stopped_by is not None:
         return 128 + signal.Signals(tuner.stopped_by)
     return int(record.best is None or bool(tuner.errors))
 
 
-def _print_next(folder: Path, tuner: Tuner) -> None:
+def _print_next(record: StudyRecord, tuner: Tuner) -> None:
     """What can be done now."""
     import shlex
 
     from rl_training.zoo.tuning.record import PRESET
+    from rl_training.zoo.tuning.summary import train_command
 
-    where = shlex.quote(str(folder))
+    where = shlex.quote(str(record.path))
     if tuner.stopped_by is not None:
         print(f"\nstopped; the same command goes on with the study in {where}")
         return
@@ -103,5 +106,5 @@ def _print_next(folder: Path, tuner: Tuner) -> None:
         print(f"\nfailed: {job}: {error}")
     print("\nnext")
     print(f"  axiomrl tune-report {where} --format html")
-    if (folder / PRESET).is_file():
-        print(f"  axiomrl train --config {shlex.quote(str(folder / PRESET))}")
+    if (record.path / PRESET).is_file():
+        print(f"  {shlex.join(train_command(record))}")

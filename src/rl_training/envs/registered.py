@@ -101,6 +101,9 @@ def _unknown(name: str) -> UnknownNameError:
     bases = {f"{s.namespace}/{s.name}" if s.namespace else s.name: s for s in gymnasium.registry.values()}
     near = nearest(f"{namespace}/{base}" if namespace else base, bases)
     newest = _newest(bases[near].namespace, bases[near].name) if near else None
+    if namespace and namespace not in {spec.namespace for spec in gymnasium.registry.values()}:
+        hint += f" Nothing is registered below {namespace}/: name the package that does it with --import."
+        return UnknownNameError("env", name, [newest.id] if newest else (), hint)
     known = [newest.id] if newest else list(gymnasium.registry)
     return UnknownNameError("env", name, known, hint)
 

@@ -34,6 +34,7 @@ def test_env_kwargs_reach_the_env() -> None:
         ("cartpole-v1", "did you mean 'CartPole-v1'?"),
         ("CartPole-v9", "did you mean 'CartPole-v1'? Registered versions: CartPole-v0, CartPole-v1."),
         ("axiom/Identiti-v0", "did you mean 'axiom/Identity-v0'?"),
+        ("mine/Env-v0", "Nothing is registered below mine/: name the package that does it with --import."),
         ("LunarLandr-v3", "did you mean 'LunarLander-v3'?"),
         ("Cart Pole!", "An id looks like Name-v0"),
         ("zzzz-v0", "`axiomrl list envs` shows all of them."),
@@ -43,6 +44,7 @@ def test_unknown_ids_name_the_nearest(env_id: str, words: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         probe(Settings(env_id))
     assert words in str(caught.value)
+    assert ("--import" in str(caught.value)) == env_id.startswith("mine/")
 
 
 def test_an_id_without_version_means_the_newest() -> None:

@@ -222,6 +222,15 @@ def test_keywords_reach_the_config_and_the_algorithms_own_section(tmp_path: Path
         resolve_config(3, {})
 
 
+def test_a_file_given_as_a_preset_is_told_apart(tmp_path: Path) -> None:
+    path = written(tmp_path / "best.yaml", MINIMAL)
+    with pytest.raises(ConfigError) as caught:
+        preset_layers(str(path))
+    assert caught.value.problems == [
+        f"unknown preset {str(path)!r}. That is a file: use --config (in a study: `config`)."
+    ]
+
+
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_survives_the_way_through_yaml_and_json(name: str) -> None:
     config = resolve_layers(preset_layers(name)).config

@@ -21,9 +21,13 @@ from rl_training.errors import AxiomError, ConfigError
 from rl_training.experiment.config import to_dict
 from rl_training.experiment.layers import load_config
 from rl_training.zoo import runner
+from rl_training.zoo.display import NoDisplay
 from rl_training.zoo.tuning.journal import Journal
 from rl_training.zoo.tuning.record import TrialRecord, read_record
+from rl_training.zoo.tuning.report import as_text
 from rl_training.zoo.tuning.study import load_study
+from rl_training.zoo.tuning.summary import train_command
+from rl_training.zoo.tuning.tuner import Tuner
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +119,10 @@ def test_the_best_is_compared_with_the_base_and_written_as_a_preset(
     preset = load_config(tmp_path / "out" / "best.yaml")
     trial = load_config(tmp_path / "out" / "trials" / f"{best.number:04d}" / "config.yaml")
     differing = {k for k, v in to_dict(trial).items() if to_dict(preset)[k] != v}
-    assert differing == {"tags"}
+    assert differing == {"tags", "evaluation"}  # every_steps is how the study watches its runs
+    assert "evaluation" not in text
+    for run in (tmp_path / "out" / "validation").glob("*/config.yaml"):  # what is compared has it
+        assert load_config(run).evaluation.every_steps == 1
     assert preset.hyperparams.learning_rate == best.params["hyperparams.learning_rate"]
     assert trial.tags == ("small", f"trial-{best.number}")
 
@@ -209,6 +216,33 @@ def test_a_trial_that_fails_is_told_and_too_many_of_them_end_the_study(
     monkeypatch.setenv("FAKE_FRAGILE", "1")
     with pytest.raises(AxiomError, match="3 trials failed and none succeeded; the last: seed 1: train: exit"):
         tune(write_study(tmp_path, "trials: 9"), tmp_path / "all")
+
+
+class Heard(NoDisplay):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+
+def test_fewer_trials_than_there_are_and_a_study_of_tasks_are_told_as_they_are(tmp_path: Path) -> None:
+    tune(write_study(tmp_path, "trials: 2"), tmp_path / "out")
+    heard = Heard()
+    Tuner(load_study(tmp_path / "small.yaml", trials=1), tmp_path / "out", 1, heard, imports=["json"]).run()
+    assert heard.events == ["already there: 2 trials (1 asked for)"]
+    record = read_record(tmp_path / "out")
+    assert as_text(record).splitlines()[1] == "2 trials (1 asked for): 2 completed"
+    best = str(tmp_path / "out" / "best.yaml")
+    assert train_command(record) == ["axiomrl", "train", "--config", best, "--import", "json"]
+    heard = Heard()
+    study = write_study(tmp_path, text=STUDY.replace("hyperparams.gamma", "env_kwargs.gravity"))
+    Tuner(load_study(study, trials=1), tmp_path / "other", 1, heard).run()
+    (warning,) = load_study(study).warnings
+    assert heard.events[0] == f"warning: {warning}"
+    assert as_text(read_record(tmp_path / "other")).splitlines()[2] == f"warning: {warning}"
 
 
 def test_a_study_goes_on_only_as_what_it_was(tmp_path: Path, calls: Callable[[], list[str]]) -> None:

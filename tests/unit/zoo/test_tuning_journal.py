@@ -79,6 +79,23 @@ def test_bounds_of_zero_are_drawn(tmp_path: Path) -> None:
     assert {entry["env_kwargs.tilt"] for entry in asked} == {-2, -1, 0}
 
 
+@pytest.mark.parametrize("sampler", ["random", "tpe", "grid"])
+@pytest.mark.filterwarnings("error")
+def test_steps_reach_the_upper_end(tmp_path: Path, sampler: str) -> None:
+    """In binary floats 0.1 + 3 · 0.3 is less than 1, and 0.9 + 0.1 is not within a range up to 1."""
+    steps = "hyperparams.gamma: {low: 0.1, high: 1.0, step: 0.3}"
+    one_step = "hyperparams.gae_lambda: {low: 0.9, high: 1.0, step: 0.1}"
+    text = f"overrides: {{algo: a2c, env_id: CartPole-v1}}\nsteps: 5\nspace: {{{steps}, {one_step}}}\n"
+    design = design_of(tmp_path, f"sampler: {sampler}", text=text)
+    assert [d.high for d in design.dimensions] == [1.0, 1.0]
+    journal = Journal(tmp_path, design)
+    asked = [design.values(journal.ask().kept) for _ in range(8 if sampler == "grid" else 30)]
+    gammas, lambdas = ({entry[d.key] for entry in asked} for d in design.dimensions)
+    assert (gammas, lambdas) == ({0.1, 0.4, 0.7, 1.0}, {0.9, 1.0})
+    if sampler == "grid":
+        assert len({tuple(entry.values()) for entry in asked}) == design.trials == 8
+
+
 def test_the_best_is_the_first_of_the_highest_completed_ones(tmp_path: Path) -> None:
     journal = Journal(tmp_path, design_of(tmp_path))
     assert best_of(journal.entries()) is None

@@ -20,8 +20,9 @@ from rl_training.cli import main
 from rl_training.errors import AxiomError
 from rl_training.zoo.tuning import drawings
 from rl_training.zoo.tuning.importance import epsilon_squared, importances, number_bins, ranks_of
+from rl_training.zoo.tuning.page import study_page
 from rl_training.zoo.tuning.record import TrialRecord, read_record
-from rl_training.zoo.tuning.report import best_so_far
+from rl_training.zoo.tuning.report import as_json, best_so_far
 from rl_training.zoo.tuning.summary import verdict_sentence
 
 RATE, HIDDEN = "hyperparams.learning_rate", "network.hidden"
@@ -54,7 +55,8 @@ def study(**more: Any) -> dict[str, Any]:
         HIDDEN: {"kind": "choice", "choices": [[64, 64], None]},
     }
     base = {"preset": "a2c/x", "algo": "a2c", "env_id": "X-v0", "values": {RATE: 7e-4, HIDDEN: None}}
-    data = {"name": "mine", "base": base, "space": space, "asked": 8, "steps": 5000, "seeds": [1]}
+    data = {"schema_version": 1, "name": "mine", "base": base, "space": space, "asked": 8}
+    data |= {"steps": 5000, "seeds": [1]}
     return {**data, "trials": trials, "validation": None, **more}
 
 
@@ -120,7 +122,7 @@ def test_every_notation_tells_the_same(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["tune-report", str(folder)]) == 0
     text = capsys.readouterr().out
     assert "8 of 8 trials: 6 completed, 1 pruned, 1 failed" in text
-    assert "best: trial 3, 200.0 (one seed after 5,000 steps)" in text
+    assert "best: trial 3, 200.0 (mean return of one seed after 5,000 steps)" in text
     assert "hyperparams.learning_rate    0.0003  0.0007  1e-05 to 0.1, log" in text
     assert "base               3  100.0" in text
     assert "failed: trial 7: seed 1: <b>diverged</b>" in text
@@ -157,6 +159,13 @@ def test_the_page_shows_the_numbers_of_the_record(tmp_path: Path, capsys: pytest
         190,
     ]
     assert figures["P(better)"] == "100 %"
+    notes = {div.all("dt")[0].text: div.all("dd")[1].text for div in page.by_id("figures").all("div")}
+    assert notes["Trials"] == "6 completed, 1 pruned, 1 failed; 8 min 00 s in all"
+    assert "min" not in notes["P(better)"]
+    ticks = [tick.text for tick in page.by_id("on-the-way").all("span", "x")]
+    assert ticks == ["1", "2"]  # whole evaluations
+    assert "A score is the mean return of one seed after 5,000 steps." in page.text
+    assert [h2.text for h2 in page.all("h2") if "Command" in h2.text] == ["Commands"]
     dots = page.by_id("history").all("i", "dot")
     assert [("pruned" in dot.classes, "top" in dot.classes) for dot in dots] == [
         (state == "pruned", number == 3) for number, state in enumerate(STATES[:7])
@@ -198,6 +207,77 @@ def test_a_bound_of_zero_is_a_bound_like_any_other(tmp_path: Path, kind: str, lo
     heights = [float(corner.split()[1]) for corner in line.removeprefix("M").split("L")]
     assert heights[:2] == pytest.approx([1000 * (1 - 1.04 / 1.08)] * 2, abs=0.1)
     assert [drawings.Axis(space[RATE]).words(end) for end in (0, 1)] == [f"{low}", f"{high}"]
+
+
+def changed(path: str, value: Any = None) -> dict[str, Any]:
+    """A record with something else at a dotted place (`/` stands between keys), or without it."""
+    data: Any = json.loads(json.dumps(study(validation=VALIDATION)))
+    *parts, last = path.split("/")
+    at = data
+    for part in parts:
+        at = at[int(part)] if isinstance(at, list) else at[part]
+    if value is None:
+        del at[last]
+    else:
+        at[last] = value
+    return dict(data)
+
+
+DAMAGED = {
+    "schema_version 2 is newer than 1; use the axiomrl that wrote it": changed("schema_version", 2),
+    "schema_version: missing": changed("schema_version"),
+    "validation.p_worse: missing": changed("validation/p_worse"),
+    f"space.{RATE}.low: missing": changed(f"space/{RATE}/low"),
+    f"space.{RATE}.high: must be more than low": changed(f"space/{RATE}/high", 1e-5),
+    f"space.{HIDDEN}.choices: empty": changed(f"space/{HIDDEN}/choices", []),
+    "base: expected a valid dictionary\n": changed("base", [1]),
+    f"space.{HIDDEN}: no `kind`": changed(f"space/{HIDDEN}/kind"),
+    "seeds: expected a valid list": changed("seeds", 3),
+    "validation.verdict: expected 'better', 'worse', 'no difference' or 'cannot tell'": changed(
+        "validation/verdict", "hm"
+    ),
+    "validation.best.scores: empty": changed("validation/best/scores", []),
+    f"trials.2.params.{RATE}: not a number": changed(f"trials/2/params/{RATE}", "x"),
+    "trials.4.number: expected a valid integer": changed("trials/4/number", "x"),
+    "trials.0.state: expected 'running'": changed("trials/0/state", "odd"),
+    "trials: missing": changed("trials"),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGED)
+def test_a_record_that_cannot_be_read_is_refused_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], message: str
+) -> None:
+    folder = save(tmp_path, DAMAGED[message])
+    assert main(["tune-report", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"error: {folder / 'study.json'}: not a study that this version can read: {message}" in error
+
+
+def test_a_trial_without_its_parameters_is_left_out_where_they_are_needed(tmp_path: Path) -> None:
+    bare = read_record(save(tmp_path / "bare", changed("trials/3/params", {})))
+    without = study(validation=VALIDATION)
+    del without["trials"][3]
+    fewer = read_record(save(tmp_path / "fewer", without))
+    assert importances(bare) == importances(fewer)
+    assert len(parse(drawings.parallel(bare)).all("path", "line")) == 5
+    assert bare.best is not None
+    assert bare.best.number == 3
+    assert main(["tune-report", str(tmp_path / "bare"), "-o", str(tmp_path / "page.html")]) == 0
+    data = json.loads(as_json(bare))
+    assert [point["trial"] for point in data["slices"][RATE]] == [0, 1, 2, 4, 5, 6]
+
+
+def test_commands_can_be_typed_as_they_are_shown(tmp_path: Path) -> None:
+    started = ["axiomrl", "tune", "--config", "s.yaml", "--import", "mine", "--output-dir", "my runs"]
+    folder = save(tmp_path / "study", study(command=started, imports=["mine", "more"]))
+    (folder / "best.yaml").write_text("")
+    page = parse(study_page(read_record(folder), command="axiomrl tune-report study"))
+    assert [box.text for box in page.by_id("commands").all("pre")] == [
+        f"axiomrl train --config {folder / 'best.yaml'} --import mine --import more",
+        "axiomrl tune --config s.yaml --import mine --output-dir 'my runs'",
+        "axiomrl tune-report study",
+    ]
 
 
 def test_what_is_no_study_is_an_error_and_reports_need_neither_torch_nor_optuna(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_ranges_and_choices_get_their_type_from_the_field(tmp_path: Path) -> Non
         Dimension("env_kwargs.size", "int", 1.0, 4.0),
         Dimension("env_kwargs.wind", "float", 1.0, 4.0),
     ]
-    assert (design.study.name, design.trials, design.evaluations, design.warnings) == ("my-study", 20, 4, ())
+    assert (design.study.name, design.trials, design.evaluations) == ("my-study", 20, 4)
     kept = {d.key: cells[-1] if (cells := d.cells()) else 4 for d in design.dimensions}
     values = design.values(kept)
     assert kept["network.hidden"] is None
@@ -76,6 +76,10 @@ def test_every_mistake_in_a_space_is_named_with_its_line(tmp_path: Path) -> None
   hyperparams.max_grad_norm: 3
   hyperparams.gae_lambda: [0.9, 0.9]
   hyperparams: [1]
+  logging: {csv: [true, false]}
+  env: {atari: {sticky_actions: {low: 0, high: 1}}}
+  hyperparams.clip_range: {low: 0, high: 1, step: 2}
+  hyperparams.weight_decay: {low: 0, high: 1, step: 1e-300}
 """
     assert problems(tmp_path, BASE + space) == [
         "4: space.hyperparams.learning_rat: unknown key; did you mean 'learning_rate'?",
@@ -94,6 +98,10 @@ def test_every_mistake_in_a_space_is_named_with_its_line(tmp_path: Path) -> None
         "16: space.hyperparams.max_grad_norm: expected {low, high}, {choices} or a list of choices, got 3",
         "17: space.hyperparams.gae_lambda.choices: the same value twice",
         "18: space.hyperparams: a section; name one of its fields",
+        "19: space.logging: a section; name its fields by dotted keys: logging.csv",
+        "20: space.env: a section; name its fields by dotted keys: env.atari.sticky_actions",
+        "21: space.hyperparams.clip_range.step: longer than the whole range, got 2",
+        "22: space.hyperparams.weight_decay.step: too short to matter, got 1e-300; leave it out",
     ]
 
 
@@ -114,6 +122,12 @@ MISTAKES = {
     f"{BASE}space: {{seed: [1, 2]}}\n": "3: space.seed: the study decides this by `seeds`",
     f"{BASE}space: {{evaluation.episodes: [1, 2]}}\n": (
         "3: space.evaluation.episodes: trials that are measured in different ways cannot be compared"
+    ),
+    f"{BASE}space: {{env_id: [CartPole-v0, CartPole-v1]}}\n": (
+        "3: space.env_id: trials that are measured in different ways cannot be compared"
+    ),
+    f"{BASE}space: {{hyperparams: {{gamma: {{low: 0.9, high: 1}}}}}}\n": (
+        "3: space.hyperparams: a section; name its fields by dotted keys: hyperparams.gamma"
     ),
     f"{BASE}space: {{}}\n": "3: space: nothing to search",
     f"{BASE}{GAMMA}seeds: [1, 2]\nheld_out: [2, 3]\n": (
@@ -149,6 +163,45 @@ def test_combinations_that_cannot_be_trained_are_noticed_beforehand(tmp_path: Pa
     (problem,) = problems(tmp_path, none + "overrides: {hyperparams.num_minibatches: 64, num_envs: 16}\n")
     assert problem.startswith("3: space: no combination can be trained: ")
     assert "hyperparams.num_minibatches: 64 does not divide" in problem
+
+
+@pytest.mark.parametrize(
+    ("space", "named"),
+    [
+        ("env_kwargs.sutton_barto_reward: [true, false]", "env_kwargs.sutton_barto_reward"),
+        ("env_kwargs: [{sutton_barto_reward: true}]", "env_kwargs"),
+        (
+            "env.max_episode_steps: [100, 200], env.frame_skip: [1, 2]",
+            "env.max_episode_steps, env.frame_skip",
+        ),
+        ("env.atari.sticky_actions: [0.0, 0.25]", "env.atari.sticky_actions"),
+        ("env.normalize_obs: [true, false], env.reward_scale: [0.1, 1.0]", None),
+        ("hyperparams.gamma: [0.9, 0.99]", None),
+    ],
+)
+def test_searching_over_the_task_itself_is_warned_of(tmp_path: Path, space: str, named: str | None) -> None:
+    warnings = load_study(write(tmp_path, f"{BASE}space: {{{space}}}\n")).warnings
+    text = "each value makes another task, so the scores of trials, and with them the verdict, may not be"
+    assert warnings == (() if named is None else (f"{named}: {text} comparable",))
+
+
+def test_a_preset_leaves_out_how_the_study_watches_its_runs(tmp_path: Path) -> None:
+    base = "algo: a2c\nenv_id: CartPole-v1\nevaluation: {every_steps: 700}\n"
+    overrides = "overrides: {evaluation.every_steps: 1000, logging.tensorboard: false, num_envs: 3}\n"
+    rest = f"steps: 4000\n{GAMMA}"
+    (tmp_path / "base.yaml").write_text(base)
+    design = load_study(write(tmp_path, f"config: base.yaml\n{overrides}{rest}"))
+    assert design.resolve({}).config.evaluation.every_steps == 1000
+    found = design.preset({"hyperparams.gamma": 0.5, "checkpoint.keep_last": 2})
+    assert found.config.evaluation.every_steps == 700  # the base's own
+    assert found.config.logging.tensorboard
+    assert (found.config.num_envs, found.config.hyperparams.gamma) == (3, 0.5)
+    assert found.config.checkpoint.keep_last == 2  # searched, not set
+    assert ("logging", "tensorboard") not in found.origins
+    (tmp_path / "base.yaml").write_text(base.replace("700", "0"))
+    needed = overrides.replace("num_envs: 3", "stopping.patience: 3")
+    design = load_study(write(tmp_path, f"config: base.yaml\n{needed}{rest}"))
+    assert design.preset({}).config.evaluation.every_steps == 1000  # patience needs evaluations
 
 
 def test_a_grid_has_every_combination(tmp_path: Path) -> None:

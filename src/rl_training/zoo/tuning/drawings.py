@@ -60,15 +60,17 @@ def on_the_way(record: StudyRecord) -> str:
     lines = [Line(f"trial {t.number}", _curve(t), "faint") for t in trials if t is not best]
     if best is not None and len(best.reported) > 1:
         lines.append(Line(f"trial {best.number}", _curve(best), "g1"))
+    last = max(len(trial.reported) for trial in trials)
     return chart(
         lines, title="Values on the way", y_label="value", x_label="evaluation", x_start=1.0, kind="tall",
-        hints=False,
+        hints=False, x_axis=[(tick, fmt.compact(tick)) for tick in _whole_ticks(last) if tick >= 1],
     )  # fmt: skip
 
 
 def parallel(record: StudyRecord) -> str:
     """Every completed trial as a line through its parameters and its score; the best tenth stands out."""
-    done = sorted(record.of("completed"), key=lambda trial: trial.value or 0.0)[-MAX_LINES:]
+    whole = [trial for trial in record.of("completed") if record.space.keys() <= trial.params.keys()]
+    done = sorted(whole, key=lambda trial: trial.value or 0.0)[-MAX_LINES:]
     if len(done) < 2 or len(record.space) < 2:
         return ""
     low, high = done[0].value or 0.0, done[-1].value or 0.0
@@ -77,7 +79,7 @@ def parallel(record: StudyRecord) -> str:
     stand_out = max(1, math.ceil(len(done) / 10))
     paths = []
     for place, trial in enumerate(done):
-        ys = [axis.share(trial.params.get(key), trial.number) for key, axis in axes.items()]
+        ys = [axis.share(trial.params[key], trial.number) for key, axis in axes.items()]
         ys.append(0.5 if high == low else ((trial.value or 0.0) - low) / (high - low))
         corners = [f"{SPAN / 100 * gap * i:.1f} {SPAN * (1 - y):.1f}" for i, y in enumerate(ys)]
         kind = "g1" if place >= len(done) - stand_out else "faint"

@@ -35,13 +35,12 @@ class Importance:
 
 def importances(record: StudyRecord) -> list[Importance]:
     """Every parameter, the most important first; none where there are too few trials to say."""
-    trials = record.of("pruned", "completed")
-    if len(trials) < MIN_TRIALS:
-        return []
-    ranks = ranks_of(trials)
     found = []
     for key, dimension in record.space.items():
-        values = [trial.params.get(key) for trial in trials]
+        trials = [trial for trial in record.of("pruned", "completed") if key in trial.params]
+        if len(trials) < MIN_TRIALS:
+            continue
+        ranks, values = ranks_of(trials), [trial.params[key] for trial in trials]
         bins = choice_bins(values) if dimension.get("kind") == "choice" else number_bins(values)
         share = epsilon_squared(bins, ranks)
         rng = np.random.default_rng(0)

@@ -22,6 +22,7 @@ from rl_training.zoo.tuning.summary import (
     short_names,
     signed,
     states,
+    train_command,
     verdict_sentence,
 )
 
@@ -38,26 +39,24 @@ def study_page(record: StudyRecord, *, command: str = "") -> str:
     """The whole page."""
     parts = (
         header, notices, key_figures, held_out, best, history, importance, slices, parallel, on_the_way,
-        trials, commands,
+        trials,
     )  # fmt: skip
-    body = "\n".join(text for part in parts if (text := part(record)))
-    if command:
-        body += section("Command", command_box("This page was written by", command), name="command")
+    body = "\n".join(text for part in parts if (text := part(record))) + commands(record, command)
     footer = f"<footer>{escape(record.name)} · written by axiomrl {__version__}</footer>"
     return page(f"Study {record.name}", f"{body}\n{footer}", broad=True)
 
 
 def header(record: StudyRecord) -> str:
     """What was tuned, and how."""
-    data, base = record.data, record.data.get("base") or {}
+    data, base = record.data, record.data["base"]
     facts = [
         ("tuned from", origin(record)),
         ("algorithm", base.get("algo")),
         ("env", base.get("env_id")),
         ("sampler", (data.get("sampler") or {}).get("kind")),
         ("pruner", (data.get("pruner") or {}).get("kind")),
-        ("seeds", ", ".join(map(str, data.get("seeds") or ()))),
-        ("steps a run", fmt.count(data.get("steps") or 0)),
+        ("seeds", ", ".join(map(str, data["seeds"]))),
+        ("steps a run", fmt.count(data["steps"])),
     ]
     items = "".join(f"<li>{key} <b>{escape(str(value))}</b></li>" for key, value in facts if value)
     text = f'<p class="muted">{escape(str(data["description"]))}</p>' if data.get("description") else ""
@@ -68,10 +67,11 @@ def header(record: StudyRecord) -> str:
 def notices(record: StudyRecord) -> str:
     """The verdict, and whatever makes this less than a finished study."""
     found = []
-    asked = record.data.get("asked") or 0
-    if len(record.trials) < asked or record.count("running"):
+    if len(record.trials) < record.data["asked"] or record.count("running"):
         text = f"This study is not finished: {counts(record)}."
         found.append(notice(text, ["`axiomrl tune` goes on with it."], "running"))
+    if warnings := record.data.get("warnings"):
+        found.append(notice("Warning", warnings, "interrupted"))
     tone = TONES.get(str(record.validation.get("verdict")), "")
     found.append(notice("Verdict", [verdict_sentence(record)], tone))
     return "".join(found)
@@ -80,17 +80,16 @@ def notices(record: StudyRecord) -> str:
 def key_figures(record: StudyRecord) -> str:
     """The numbers one looks for first."""
     top, found = record.best, record.validation
-    seconds = sum(trial.seconds or 0.0 for trial in record.trials)
     cells = [
         ("Best score", fmt.known(top.value if top else None), f"trial {top.number}" if top else ""),
-        ("Trials", str(len(record.trials)), states(record)),
+        ("Trials", str(len(record.trials)), _spent(record)),
         ("Held-out, base", fmt.known(found.get("mean_a")), "mean return"),
         ("Held-out, best", fmt.known(found.get("mean_b")), "mean return"),
         ("Difference", signed(found["difference"]) if found else fmt.NONE, _bounds(record)),
         (
             "P(better)",
             fmt.chance(found["probability_of_improvement"]) if found else fmt.NONE,
-            f"time in trials {fmt.duration(seconds)}",
+            "a run of the best against one of the base",
         ),
     ]
     return figures(cells)
@@ -204,16 +203,21 @@ def trials(record: StudyRecord) -> str:
     return section("Trials", content, summary=counts(record), name="trials")
 
 
-def commands(record: StudyRecord) -> str:
-    """What to type next."""
+def commands(record: StudyRecord, written_by: str = "") -> str:
+    """What to type next, and what was typed."""
     shown = []
     if (record.path / PRESET).is_file():  # written with the verdict
-        words = ["axiomrl", "train", "--config", str(record.path / PRESET)]
-        shown.append(command_box("Train with the best configuration", shlex.join(words)))
-    started = record.data.get("command")
-    if isinstance(started, list) and started:
-        shown.append(command_box("As the study was started", shlex.join(map(str, started))))
+        shown.append(command_box("Train with the best configuration", shlex.join(train_command(record))))
+    if started := record.data.get("command"):
+        shown.append(command_box("As the study was started", shlex.join(started)))
+    if written_by:
+        shown.append(command_box("This page was written by", written_by))
     return section("Commands", "".join(shown), name="commands") if shown else ""
+
+
+def _spent(record: StudyRecord) -> str:
+    seconds = sum(trial.seconds or 0.0 for trial in record.trials)
+    return f"{states(record)}; {fmt.duration(seconds)} in all" if record.trials else ""
 
 
 def _bounds(record: StudyRecord) -> str:

@@ -14,12 +14,12 @@ from rl_training.experiment.config import to_dict
 from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.zoo.configs import flat, shown, value_at
 from rl_training.zoo.records import mapping, number
+from rl_training.zoo.tuning.shape import SCHEMA_VERSION, check_shape
 
 if TYPE_CHECKING:
     from rl_training.zoo.tuning.study import Design
 
 RECORD, STUDY, PRESET = "study.json", "study.yaml", "best.yaml"
-SCHEMA_VERSION = 1
 FREE = ("description", "trials", "workers", "held_out", "preset", "config", "overrides")
 """What a study that goes on may say otherwise; what is tuned is compared as a whole."""
 
@@ -72,22 +72,27 @@ class StudyRecord:
     @property
     def name(self) -> str:
         """How it is called."""
-        return str(self.data.get("name", self.path.name))
+        return str(self.data.get("name") or self.path.name)
 
     @property
     def space(self) -> Mapping[str, Mapping[str, Any]]:
         """What is searched, by dotted key."""
-        return {key: mapping(value) for key, value in mapping(self.data.get("space")).items()}
+        return mapping(self.data["space"])
 
     @property
     def base(self) -> Mapping[str, Any]:
         """The base configuration's values of what is searched."""
-        return mapping(mapping(self.data.get("base")).get("values"))
+        return mapping(self.data["base"].get("values"))
 
     @property
     def validation(self) -> Mapping[str, Any]:
         """The comparison of best and base on held-out seeds, or nothing."""
         return mapping(self.data.get("validation"))
+
+    @property
+    def imports(self) -> list[str]:
+        """Modules that its configurations need."""
+        return list(self.data.get("imports") or ())
 
     @property
     def best(self) -> TrialRecord | None:
@@ -125,6 +130,7 @@ def write_record(folder: Path, design: Design, trials: Sequence[TrialRecord], **
         "sampler": to_dict(study.sampler),
         "pruner": to_dict(study.pruner),
         "seed": study.seed,
+        "warnings": list(design.warnings),
         **more,
         "trials": [asdict(trial) for trial in trials],
     }  # fmt: skip
@@ -143,12 +149,8 @@ def read_record(path: str | Path) -> StudyRecord:
         raise AxiomError(f"{path}: not a study: {hint}; name the directory that `tune` printed") from None
     except (ValueError, RecursionError) as error:
         raise AxiomError(f"{file}: cannot be read: {error}") from None
-    entries = mapping(data).get("trials")
-    if not isinstance(entries, list):
-        raise AxiomError(f"{file}: not a study: a JSON object with a list `trials` is expected")
-    return StudyRecord(
-        file.parent, mapping(data), [_trial(index, mapping(e)) for index, e in enumerate(entries)]
-    )
+    check_shape(file, data)
+    return StudyRecord(file.parent, data, [_trial(entry) for entry in data["trials"]])
 
 
 def claim(folder: Path, design: Design) -> None:
@@ -181,16 +183,15 @@ def _dimension(values: dict[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in own}
 
 
-def _trial(index: int, entry: Mapping[str, Any]) -> TrialRecord:
-    """A trial as far as it can be read."""
-    reported = entry.get("reported")
+def _trial(entry: Mapping[str, Any]) -> TrialRecord:
+    """A trial; values that are no numbers are left out."""
     return TrialRecord(
-        int(number(entry.get("number")) or index),
-        str(entry.get("state", "unknown")),
+        entry["number"],
+        entry["state"],
         mapping(entry.get("params")),
         number(entry.get("value")),
-        [n for r in (reported if isinstance(reported, list) else ()) if (n := number(r)) is not None],
-        {str(k): n for k, v in mapping(entry.get("scores")).items() if (n := number(v)) is not None},
+        [n for value in entry.get("reported", ()) if (n := number(value)) is not None],
+        {key: n for key, value in entry.get("scores", {}).items() if (n := number(value)) is not None},
         number(entry.get("seconds")),
-        str(entry["error"]) if entry.get("error") else None,
+        entry.get("error"),
     )

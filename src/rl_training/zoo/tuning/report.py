@@ -30,7 +30,7 @@ def best_so_far(trials: Sequence[TrialRecord]) -> list[float | None]:
 def slices(record: StudyRecord) -> dict[str, list[dict[str, Any]]]:
     """Of each parameter, the values tried and what they came to."""
     trials = record.of("completed", "pruned")
-    return {key: [_point(trial, key) for trial in trials] for key in record.space}
+    return {key: [_point(trial, key) for trial in trials if key in trial.params] for key in record.space}
 
 
 def as_json(record: StudyRecord) -> str:
@@ -58,10 +58,11 @@ def as_csv(record: StudyRecord) -> str:
 
 def as_text(record: StudyRecord) -> str:
     """What came out, on a screen."""
-    base = record.data.get("base") or {}
+    base = record.data["base"]
     lines = [
         f"{record.name}: {base.get('algo')} on {base.get('env_id')}, tuned from {origin(record)}",
         counts(record),
+        *(f"warning: {warning}" for warning in record.data.get("warnings") or ()),
     ]
     best = record.best
     if best is not None:
@@ -161,7 +162,7 @@ def _history(record: StudyRecord) -> list[str]:
 
 def _point(trial: TrialRecord, key: str) -> dict[str, Any]:
     known = {"trial": trial.number, "value": trial.value, "state": trial.state}
-    return {**known, "param": trial.params.get(key)}
+    return {**known, "param": trial.params[key]}
 
 
 def _cell(value: Any) -> Any:

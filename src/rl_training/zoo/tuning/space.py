@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from rl_training import registry
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["float", "int", "choice"]
 MAX_CELLS = 100_000
+MAX_STEPS = 10**12
+"""A range of more steps than that is one without steps."""
 
 
 @config
@@ -68,6 +70,8 @@ class Dimension:
 
     def value(self, kept: Any) -> Any:
         """The value of the field behind what was stored."""
+        if self.kind == "float" and self.step is not None:  # Optuna adds steps up in binary floats
+            return _stepped(self.low, round((kept - self.low) / self.step), self.step)
         if self.kind != "choice":
             return kept
         return next(choice for choice in self.choices if stored(choice) == kept)
@@ -80,8 +84,8 @@ class Dimension:
         if self.log or (self.kind == "float" and self.step is None):
             return None
         step = self.step or 1
-        count = math.floor((self.high - self.low) / step + 1e-9) + 1
-        found = [self.low + index * step for index in range(min(count, MAX_CELLS + 1))]
+        count = min(_steps_in(self.low, self.high, step), MAX_CELLS) + 1
+        found = [_stepped(self.low, index, step) for index in range(count)]
         return [round(value) for value in found] if self.kind == "int" else found
 
 
@@ -99,6 +103,8 @@ def read_space(given: Mapping[str, Any], base: TrainConfig) -> tuple[list[Dimens
         shape = Choices if isinstance(spec, dict) and "choices" in spec else Range
         if not isinstance(spec, dict):
             found = [f"space.{key}: expected {{low, high}}, {{choices}} or a list of choices, got {entry!r}"]
+        elif (dotted := _field_inside(key, spec)) is not None:
+            found = [f"space.{key}: a section; name its fields by dotted keys: {dotted}"]
         elif not (found := section_problems(shape, spec, ("space", key))):
             try:
                 dimensions.append(_choice(key, spec, base) if shape is Choices else _range(key, spec, base))
@@ -106,6 +112,18 @@ def read_space(given: Mapping[str, Any], base: TrainConfig) -> tuple[list[Dimens
                 found = error.problems
         problems += found
     return dimensions, problems
+
+
+def _field_inside(key: str, spec: Mapping[str, Any]) -> str | None:
+    """The dotted key of the first field, where a section was written around it."""
+    words = {f.name for shape in (Range, Choices) for f in fields(shape)}  # type: ignore[arg-type]
+    if not spec or words & spec.keys():
+        return None
+    name, inner = next(iter(spec.items()))
+    if not isinstance(inner, dict | list):
+        return None
+    dotted = f"{key}.{name}"
+    return (_field_inside(dotted, inner) if isinstance(inner, dict) else None) or dotted
 
 
 def field_problems(base: TrainConfig, key: str, value: Any) -> list[str]:
@@ -161,19 +179,38 @@ def _range(key: str, spec: Mapping[str, Any], base: TrainConfig) -> Dimension:
     ends = [int(low), int(high)] if kind == "int" else [low, high, _between(low, high)]
     _raise(_first_problems(base, key, ends))
     if step is not None:  # the last value that steps from `low` lead to
-        high = low + math.floor((high - low) / step + 1e-9) * step
+        high = _stepped(low, _steps_in(low, high, step), step)
     return Dimension(key, kind, low, high, given.log, step)
 
 
 def _range_problems(key: str, given: Range) -> Iterator[str]:
     if given.low >= given.high:
         yield f"{key}.high: must be more than low, {given.low:g}, got {given.high:g}"
-    elif given.step is not None and given.step > given.high - given.low:
-        yield f"{key}.step: longer than the whole range, got {given.step:g}"
+    elif given.step is not None:
+        steps = _steps_in(given.low, given.high, given.step)
+        if not steps:
+            yield f"{key}.step: longer than the whole range, got {given.step:g}"
+        elif steps > MAX_STEPS:
+            yield f"{key}.step: too short to matter, got {given.step:g}; leave it out"
     if given.log and given.low <= 0:
         yield f"{key}.low: must be above 0 where log is true, got {given.low:g}"
     if given.log and given.step is not None:
         yield f"{key}.step: cannot be combined with log"
+
+
+def _steps_in(low: float, high: float, step: float) -> int:
+    """How many whole steps fit between two numbers."""
+    return int((_exact(high) - _exact(low)) // _exact(step))
+
+
+def _stepped(low: float, count: int, step: float) -> float:
+    """The number so many steps above another."""
+    return float(_exact(low) + count * _exact(step))
+
+
+def _exact(number: float) -> Fraction:
+    """A number as it is written, 0.1 being a tenth: binary floats would miss the end of a range."""
+    return Fraction(repr(number))
 
 
 def _takes_fractions(key: str, low: float, high: float, base: TrainConfig, whole: bool) -> bool:

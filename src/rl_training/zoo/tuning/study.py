@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,13 @@ from rl_training.zoo.tuning.space import MAX_CELLS, Dimension, read_space
 TRIALS = 20
 OWN = {"seed": "seeds", "output_dir": "--output-dir", "total_timesteps": "steps"}
 """Fields that the study itself decides, and how."""
+MEASURING = ("evaluation", "checkpoint", "logging")
+"""Sections by which runs are watched: what a study sets there is for its own runs."""
+OTHER_TASK = (
+    "env_kwargs", "env.frame_skip", "env.max_episode_steps", "env.atari.preprocess", "env.atari.noop_max",
+    "env.atari.fire_reset", "env.atari.sticky_actions",
+)  # fmt: skip
+"""Fields that change what an env asks for, and not only how it is learned."""
 PROBES = 64
 
 
@@ -122,8 +129,25 @@ class Design:
 
     def resolve(self, values: Mapping[str, Any]) -> Resolved:
         """The configuration of a trial, judged like any other."""
-        own = [Layer("trial", nested(key, value)) for key, value in values.items()]
-        return resolve_layers([*self.layers, *own])
+        return _with_values(self.layers, values)
+
+    def preset(self, values: Mapping[str, Any]) -> Resolved:
+        """The configuration of a trial as others would use it: without what the study has set to watch its
+        own runs, unless something else in it needs that."""
+        source = self.layers[-1].origin
+        kept = [
+            layer
+            for layer in self.layers
+            if layer.origin != source or layer.values.keys().isdisjoint(MEASURING)
+        ]
+        try:
+            return _with_values(kept, values)
+        except ConfigError:
+            return self.resolve(values)
+
+
+def _with_values(layers: Sequence[Layer], values: Mapping[str, Any]) -> Resolved:
+    return resolve_layers([*layers, *(Layer("trial", nested(key, value)) for key, value in values.items())])
 
 
 def load_study(path: str | Path, *, trials: int | None = None) -> Design:
@@ -142,7 +166,8 @@ def load_study(path: str | Path, *, trials: int | None = None) -> Design:
     if not problems:
         problems += _design_problems(design)
     _raise(problems, document)
-    return replace(design, trials=_count(design), warnings=tuple(_combinations(design, document)))
+    warnings = [*_other_tasks(design), *_combinations(design, document)]
+    return replace(design, trials=_count(design), warnings=tuple(warnings))
 
 
 def _unfolded(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,7 +188,7 @@ def _own_problems(study: Study) -> list[str]:
     problems += [
         f"space.{key}: trials that are measured in different ways cannot be compared"
         for key in study.space
-        if key.partition(".")[0] == "evaluation"
+        if key.partition(".")[0] in ("evaluation", "env_id")
     ]
     if not study.space:
         problems.append("space: nothing to search")
@@ -225,6 +250,20 @@ def _count(design: Design) -> int:
         return asked or TRIALS
     cells = math.prod(len(d.cells() or ()) for d in design.dimensions)
     return min(asked or cells, cells)
+
+
+def _other_tasks(design: Design) -> list[str]:
+    """Searching over what the task is says which task is easy, not which configuration is good."""
+    keys = [d.key for d in design.dimensions if any(_overlap(d.key, other) for other in OTHER_TASK)]
+    if not keys:
+        return []
+    also = "so the scores of trials, and with them the verdict, may not be comparable"
+    return [f"{', '.join(keys)}: each value makes another task, {also}"]
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Is it the same key, or one inside the other?"""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _combinations(design: Design, document: yaml.Document) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.configs import shown
-from rl_training.zoo.tuning.record import StudyRecord
+from rl_training.zoo.tuning.record import PRESET, StudyRecord
 
 _WORDS = {
     "better": "On held-out seeds the best trial beats the base beyond noise",
@@ -25,21 +25,31 @@ def states(record: StudyRecord) -> str:
 
 def counts(record: StudyRecord) -> str:
     """`20 of 20 trials: 13 completed, 7 pruned`."""
-    asked = record.data.get("asked", len(record.trials))
-    return f"{len(record.trials)} of {asked} trials: {states(record) or 'none yet'}"
+    return f"{of_asked(len(record.trials), record.data['asked'])}: {states(record) or 'none yet'}"
+
+
+def of_asked(there: int, asked: int) -> str:
+    """`3 of 20 trials`; of more than were asked for, how many there are."""
+    return f"{there} of {asked} trials" if there <= asked else f"{there} trials ({asked} asked for)"
 
 
 def origin(record: StudyRecord) -> str:
     """What was tuned."""
-    base = record.data.get("base") or {}
+    base = record.data["base"]
     return str(base.get("preset") or base.get("config") or "the defaults")
 
 
 def score_words(record: StudyRecord) -> str:
     """What a score is."""
-    seeds = len(record.data.get("seeds") or [0])
-    over = f"interquartile mean of {seeds} seeds" if seeds > 1 else "one seed"
-    return f"{over} after {fmt.count(record.data.get('steps') or 0)} steps"
+    seeds = len(record.data["seeds"])
+    over = f"interquartile mean of {seeds} seeds" if seeds > 1 else "mean return of one seed"
+    return f"{over} after {fmt.count(record.data['steps'])} steps"
+
+
+def train_command(record: StudyRecord) -> list[str]:
+    """The words that train with the best configuration."""
+    imports = [word for name in record.imports for word in ("--import", name)]
+    return ["axiomrl", "train", "--config", str(record.path / PRESET), *imports]
 
 
 def verdict_sentence(record: StudyRecord) -> str:

@@ -19,7 +19,7 @@ from rl_training.zoo.runner import Display, Pool, Process, Runner, alone
 from rl_training.zoo.tuning.journal import Entry, Journal
 from rl_training.zoo.tuning.record import RECORD, TrialRecord, best_of, claim, read_record, write_record
 from rl_training.zoo.tuning.study import Design
-from rl_training.zoo.tuning.summary import param, preset_remarks, short_names
+from rl_training.zoo.tuning.summary import of_asked, param, preset_remarks, short_names
 from rl_training.zoo.tuning.trials import OpenTrial, iqm_of, open_trial
 from rl_training.zoo.tuning.validation import validation_plan, verdict_of, write_preset
 
@@ -74,7 +74,9 @@ class Tuner:
     def _search(self) -> None:
         entries = self.journal.entries()
         if entries:
-            self.display.event(f"{len(entries)} of {self.design.trials} trials are already there")
+            there = len(entries)
+            self.display.begin("trials", max(there, self.design.trials))
+            self.display.event(f"already there: {of_asked(there, self.design.trials)}")
         for entry in entries:
             if entry.state == "running":
                 self._begin(self.journal.take_up(entry.number), "goes on: ")
@@ -215,7 +217,8 @@ class Tuner:
     def _write(self, validation: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Bring the record up to date."""
         trials = [self._record(entry) for entry in self.journal.entries()]
-        known = {"command": list(self.command), **self._about, "validation": validation}
+        started = {"command": list(self.command), "imports": list(self.imports)}
+        known = {**started, **self._about, "validation": validation}
         return write_record(self.folder, self.design, trials, **known)
 
     def _record(self, entry: Entry) -> TrialRecord:

@@ -58,7 +58,7 @@ def verdict_of(design: Design, number: int, manifest: Mapping[str, Any]) -> dict
 
 def write_preset(design: Design, folder: Path, values: Mapping[str, Any], remarks: Sequence[str]) -> Path:
     """The best configuration with all that was not left to defaults, to be given to `train`."""
-    resolved = design.resolve(values)
+    resolved = design.preset(values)
     data: dict[str, Any] = {}
     everything = to_dict(resolved.config)
     for path in resolved.origins:
