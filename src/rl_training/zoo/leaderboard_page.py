@@ -24,12 +24,12 @@ MAX_STEPS = 200
 
 def leaderboard_page(board: Board, *, command: str = "") -> str:
     """The whole page."""
-    names = ", ".join(board.envs)
-    facts = f"<li>by <b>{escape(board.title)}</b></li><li>envs <b>{escape(names)}</b></li>"
+    names, shown = ", ".join(board.envs), shown_boards(board)
+    facts = f"<li>by <b>{escape(shown[0].title)}</b></li><li>envs <b>{escape(names)}</b></li>"
     head = f'<div class="head"><h1>Leaderboard</h1></div><ul class="facts">{facts}</ul>'
     parts = [f"<header>{head}</header>", _notices(board)]
-    parts += [notice("One board an env", [remark], "") for remark in remarks(board)]
-    for number, one in enumerate(shown_boards(board)):
+    parts += [notice(f"{remark[:1].upper()}{remark[1:]}.", []) for remark in remarks(board)]
+    for number, one in enumerate(shown):
         parts += _sections(one, f": {heading(one)}" if board.parts else "", f"-{number}" * bool(number))
     if command:
         parts.append(section("Command", command_box("This page was written by", command), name="command"))

@@ -102,7 +102,7 @@ def remarks(board: Board) -> list[str]:
     """Why there is a board an env."""
     if not board.parts or len(board.ranked) > 1:
         return []
-    return [f"one board an env: no two are ranked on all of the {len(board.envs)}"]
+    return [f"no two are ranked on all of the {len(board.envs)} envs: one board an env"]
 
 
 def _data(board: Board) -> dict[str, Any]:

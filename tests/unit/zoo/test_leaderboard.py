@@ -143,7 +143,7 @@ def test_where_no_two_are_on_every_env_each_env_has_a_board(
     assert main(["leaderboard", str(suite)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.endswith("-v1")] == list(places)
-    assert lines[-1] == "one board an env: no two are ranked on all of the 3"
+    assert lines[-1] == "no two are ranked on all of the 3 envs: one board an env"
     assert main(["leaderboard", str(suite), "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert [part["envs"] for part in data["by_env"]] == [[env] for env in places]
