@@ -166,6 +166,16 @@ def test_one_run_has_no_interval() -> None:
     assert ours.estimate([[7.0, 8.0]]).low is not None
 
 
+def test_one_run_on_a_side_or_on_a_task_leaves_no_interval() -> None:
+    """Resampled, a single run would seem not to vary at all."""
+    five = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert ours.difference([five], [[7.0]]) == ours.Estimate(4.0)
+    assert ours.difference([[7.0]], [five]) == ours.Estimate(-4.0)
+    assert ours.probability_of_improvement([five], [[7.0]]) == ours.Estimate(1.0)
+    assert ours.estimate([five, [7.0]], ours.mean) == ours.Estimate(5.0)
+    assert ours.difference([five, five], [five, [7.0]]) == ours.Estimate(2.0)
+
+
 def test_the_same_seed_gives_the_same_interval_in_any_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     strata = [[1.0, 5.0, 2.0, 8.0, 4.0, 3.5, 7.0, 2.5]]
     whole = ours.estimate(strata)
