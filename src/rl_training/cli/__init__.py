@@ -10,8 +10,9 @@ A module imports what is heavy inside `run`. `parser.overrides = True` lets unkn
 A module with `SUBCOMMANDS`, rows like those of `COMMANDS`, has commands of two words.
 Raise an `AxiomError` for anything the user can do something about. Exit codes: 0 done, 1 an unexpected
 error (or, for `check-env`, a bad env, for `inspect`, a difference, for several seeds, a run that failed,
-for `zoo verify`, a score outside its band, for `export --verify`, a difference, for `tune`, no completed
-trial or a failed run on held-out seeds), 2 bad input, 128 + n ended by signal n.
+for `zoo verify`, a score outside its band, for `compare --fail-on-regression`, a regression or missing runs,
+for `export --verify`, a difference, for `tune`, no completed trial or a failed run on held-out seeds), 2 bad
+input, 128 + n ended by signal n.
 """
 
 from __future__ import annotations

@@ -7,20 +7,21 @@ than `EPISODE_MARGIN`, since episodes of one run say nothing of how seeds vary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from rl_training.errors import AxiomError
-from rl_training.zoo.significance import holm, p_worse, p_worse_overall, smallest_p
+from rl_training.zoo.pairing import Matched
+from rl_training.zoo.significance import p_worse, p_worse_each, p_worse_overall, smallest_p
 from rl_training.zoo.statistics import Estimate, difference, mean, probability_of_improvement
-from rl_training.zoo.summaries import RunSummary
 
 ALPHA, EPISODE_MARGIN = 0.05, 0.1
+Direction = Literal["worse", "better"]
 Verdict = Literal["worse", "better", "no difference", "cannot tell"]
 Unit = Literal["runs", "episodes"]
+_FIRST: dict[Verdict, int] = {"worse": 0, "better": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,33 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
+class PValues:
+    """How likely chance alone puts B so far behind, and so far ahead; corrected for the number of tests."""
+
+    worse: float
+    better: float
+
+    @property
+    def lower(self) -> float:
+        """That of the direction in which B differs."""
+        return min(self.worse, self.better)
+
+    def shows(self, direction: Direction) -> bool:
+        """Is it too unlikely to be chance?"""
+        return (self.worse if direction == "worse" else self.better) <= ALPHA
+
+
+@dataclass(frozen=True, slots=True)
 class TaskResult:
-    """One task: means, their difference, how likely B beats A, and the p-value of each direction."""
+    """One task: means, their difference, how likely B beats A, and what follows."""
 
     samples: Samples
     mean_a: float
     mean_b: float
     delta: Estimate
     probability: Estimate
-    p_worse: float
-    p_better: float
+    p: PValues
+    limit: float
     verdict: Verdict
 
     @property
@@ -56,47 +74,61 @@ class TaskResult:
         """The difference as a share of A's size."""
         return self.delta.value / abs(self.mean_a) if self.mean_a else None
 
+    @property
+    def is_small(self) -> bool:
+        """Is the difference within the `limit`, a share of A, so that it does not count?"""
+        return _is_small(self.mean_a, self.mean_b, self.limit)
+
+    def leans(self, direction: Direction) -> bool:
+        """Is B on this side of A, by more than what does not count?"""
+        return (self.mean_b < self.mean_a) == (direction == "worse") and not self.is_small
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A and B in one respect, over all tasks they share."""
+    """A and B in one respect; tasks that are worse come first, then those that are better, then by p."""
 
     name: str
     results: Sequence[TaskResult]
-    p_worse: float
-    p_better: float
-    verdict: Verdict
+    together: PValues | None
+    """The test over all tasks at once: small drops everywhere may show on none alone. None for one task."""
+
+    @property
+    def p(self) -> PValues:
+        """The lowest p-values of all tests."""
+        tests = [result.p for result in self.results] + ([self.together] if self.together else [])
+        return PValues(min(test.worse for test in tests), min(test.better for test in tests))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Worse if B is so on any task or over all of them; better likewise, if nothing is worse."""
+        directions: tuple[Direction, ...] = ("worse", "better")
+        for direction in directions:
+            if self.on(direction) or self.shows_together(direction):
+                return direction
+        is_blind = len(self.on("cannot tell")) == len(self.results) and self.p.lower > ALPHA
+        return "cannot tell" if is_blind else "no difference"
 
     @property
     def by_episodes(self) -> bool:
         """Were episodes compared somewhere, for want of runs?"""
         return any(result.samples.unit == "episodes" for result in self.results)
 
+    def on(self, verdict: Verdict) -> list[TaskResult]:
+        """The tasks with this verdict."""
+        return [result for result in self.results if result.verdict == verdict]
 
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """What both sides have, and what only one has."""
-
-    tasks: Sequence[tuple[str, list[RunSummary], list[RunSummary]]]
-    only_a: Sequence[str]
-    only_b: Sequence[str]
-
-
-def match(a: Sequence[RunSummary], b: Sequence[RunSummary]) -> Matched:
-    """Pair runs by algorithm, env and preset; if that pairs nothing, by env, and then all with all."""
-    for key in (_exactly, _env):
-        left, right = _by(a, key), _by(b, key)
-        if shared := sorted(left.keys() & right.keys()):
-            tasks = [(name, left[name], right[name]) for name in shared]
-            return Matched(tasks, sorted(left.keys() - right.keys()), sorted(right.keys() - left.keys()))
-    envs = ", ".join(sorted({run.env_id for run in a})), ", ".join(sorted({run.env_id for run in b}))
-    raise AxiomError(f"nothing to compare: A has runs on {envs[0]}, B on {envs[1]}")
+    def shows_together(self, direction: Direction) -> bool:
+        """Does the test over all tasks show it, and is there a task where it is more than counts?"""
+        if self.together is None or not self.together.shows(direction):
+            return False
+        return any(result.leans(direction) for result in self.results)
 
 
 def compare_returns(
     matched: Matched, *, which: str = "final", tolerance: float = 0.0, confidence: float = 0.95
-) -> Comparison:
-    """Mean return of the evaluation that stands for each run."""
+) -> Comparison | None:
+    """Mean return of the evaluation that stands for each run; None without any on one side."""
     samples = []
     for task, left, right in matched.tasks:
         a, b = ([s for run in side if (s := run.score(which)) is not None] for side in (left, right))
@@ -107,9 +139,7 @@ def compare_returns(
             samples.append(Samples(task, ones, twos, "episodes"))
         else:
             samples.append(Samples(task, a, b, "runs"))
-    if not samples:
-        raise AxiomError("nothing to compare: no evaluation has been recorded on one of the sides")
-    return judge("return", samples, tolerance=tolerance, confidence=confidence)
+    return judge("return", samples, tolerance=tolerance, confidence=confidence) if samples else None
 
 
 def compare_speeds(
@@ -128,44 +158,36 @@ def judge(
     name: str, samples: Sequence[Samples], *, tolerance: float = 0.0, confidence: float = 0.95
 ) -> Comparison:
     """Numbers and verdicts; with several tasks the chance of any false alarm stays below `ALPHA` together."""
-    worse = [p_worse(s.a, s.b) for s in samples]
-    better = [p_worse(s.b, s.a) for s in samples]
-    several = len(samples) > 1
-    level = ALPHA / 2 if several else ALPHA
-    adjusted = holm(worse), holm(better)
-    results = []
-    for index, sample in enumerate(samples):
-        known = smallest_p(len(sample.a), len(sample.b)) <= level
-        verdict = _verdict(sample, adjusted[0][index], adjusted[1][index], level, tolerance, known)
-        results.append(_result(sample, worse[index], better[index], verdict, confidence))
-    if not several:
-        return Comparison(name, results, worse[0], better[0], results[0].verdict)
-    down, up = (_overall(samples, turned) for turned in (False, True))
-    small = all(_small(sample, tolerance) for sample in samples)
-    verdicts = [result.verdict for result in results]
-    overall: Verdict = "no difference"
-    if "worse" in verdicts or (down <= level and not small):
-        overall = "worse"
-    elif "better" in verdicts or (up <= level and not small):
-        overall = "better"
-    elif all(verdict == "cannot tell" for verdict in verdicts) and min(down, up) > level:
-        overall = "cannot tell"
-    return Comparison(name, results, down, up, overall)
+    first, second = [s.a for s in samples], [s.b for s in samples]
+    tests = 1 if len(samples) == 1 else 2  # of single tasks and of all together, which share the level
+    known = [tests * smallest_p(len(s.a), len(s.b)) <= ALPHA for s in samples]
+    worse, better = _each(first, second, known), _each(second, first, known)
+    results = [
+        _result(sample, _corrected(down, up, tests), is_known, tolerance, confidence)
+        for sample, down, up, is_known in zip(samples, worse, better, known, strict=True)
+    ]
+    results.sort(key=lambda result: (_FIRST.get(result.verdict, 2), result.p.lower))
+    if tests == 1:
+        return Comparison(name, results, None)
+    down, up = p_worse_overall(first, second), p_worse_overall(second, first)
+    return Comparison(name, results, _corrected(down, up, tests))
 
 
 def is_worse(a: Sequence[float], b: Sequence[float], unit: Unit = "runs", tolerance: float = 0.0) -> bool:
     """The decision alone, on one task."""
-    sample = Samples("", a, b, unit)
-    p = p_worse(a, b)
-    return _verdict(sample, p, 1.0, ALPHA, tolerance, known=True) == "worse"
+    sample, p = Samples("", a, b, unit), PValues(p_worse(a, b), 1.0)
+    limit = max(tolerance, sample.margin)
+    return _verdict(float(np.mean(a)), float(np.mean(b)), p, limit, is_known=True) == "worse"
 
 
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """A comparison for programs."""
+    together = comparison.together
     return {
         "verdict": comparison.verdict,
-        "p_worse": comparison.p_worse,
-        "p_better": comparison.p_better,
+        "p_worse": comparison.p.worse,
+        "p_better": comparison.p.better,
+        "together": None if together is None else {"p_worse": together.worse, "p_better": together.better},
         "tasks": [
             {
                 "task": r.samples.task, "unit": r.samples.unit, "a": len(r.samples.a), "b": len(r.samples.b),
@@ -173,57 +195,51 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
                 "high": r.delta.high, "relative": r.relative,
                 "probability_of_improvement": r.probability.value,
                 "probability_low": r.probability.low, "probability_high": r.probability.high,
-                "p_worse": r.p_worse, "p_better": r.p_better, "verdict": r.verdict,
+                "p_worse": r.p.worse, "p_better": r.p.better, "verdict": r.verdict,
             }
             for r in comparison.results
         ],
     }  # fmt: skip
 
 
-def _verdict(
-    sample: Samples, p_down: float, p_up: float, level: float, tolerance: float, known: bool
-) -> Verdict:
-    if not known:
-        return "cannot tell"
-    if _small(sample, tolerance):
-        return "no difference"
-    return "worse" if p_down <= level else "better" if p_up <= level else "no difference"
-
-
-def _small(sample: Samples, tolerance: float) -> bool:
-    """Is the difference too small to matter, whatever its p-value?"""
-    before, after = float(np.mean(sample.a)), float(np.mean(sample.b))
-    return abs(after - before) <= max(tolerance, sample.margin) * abs(before)
-
-
-def _result(s: Samples, down: float, up: float, verdict: Verdict, confidence: float) -> TaskResult:
-    return TaskResult(
-        s,
-        float(np.mean(s.a)),
-        float(np.mean(s.b)),
-        difference([s.a], [s.b], mean, confidence=confidence),
-        probability_of_improvement([s.a], [s.b], confidence=confidence),
-        down,
-        up,
-        verdict,
-    )
-
-
-def _overall(samples: Sequence[Samples], turned: bool) -> float:
-    first, second = [s.a for s in samples], [s.b for s in samples]
-    return p_worse_overall(second, first) if turned else p_worse_overall(first, second)
-
-
-def _by(runs: Sequence[RunSummary], key: Callable[[RunSummary], str]) -> dict[str, list[RunSummary]]:
-    found: dict[str, list[RunSummary]] = {}
-    for run in runs:
-        found.setdefault(key(run), []).append(run)
+def _each(
+    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]], known: Sequence[bool]
+) -> list[float]:
+    """P-values of all tasks, corrected for the number of those that can tell anything at all."""
+    found = [p_worse(a, b) for a, b in zip(first, second, strict=True)]
+    able = [index for index, is_known in enumerate(known) if is_known]
+    if len(able) > 1:
+        corrected = p_worse_each([first[index] for index in able], [second[index] for index in able])
+        for index, p in zip(able, corrected, strict=True):
+            found[index] = p
     return found
 
 
-def _exactly(run: RunSummary) -> str:
-    return " · ".join([run.algo, run.env_id, *([run.preset] if run.preset else [])])
+def _corrected(worse: float, better: float, tests: int) -> PValues:
+    return PValues(min(1.0, tests * worse), min(1.0, tests * better))
 
 
-def _env(run: RunSummary) -> str:
-    return run.env_id
+def _result(s: Samples, p: PValues, is_known: bool, tolerance: float, confidence: float) -> TaskResult:
+    before, after, limit = float(np.mean(s.a)), float(np.mean(s.b)), max(tolerance, s.margin)
+    return TaskResult(
+        s,
+        before,
+        after,
+        difference([s.a], [s.b], mean, confidence=confidence),
+        probability_of_improvement([s.a], [s.b], confidence=confidence),
+        p,
+        limit,
+        _verdict(before, after, p, limit, is_known),
+    )
+
+
+def _verdict(before: float, after: float, p: PValues, limit: float, is_known: bool) -> Verdict:
+    if not is_known:
+        return "cannot tell"
+    if _is_small(before, after, limit):
+        return "no difference"
+    return "worse" if p.shows("worse") else "better" if p.shows("better") else "no difference"
+
+
+def _is_small(before: float, after: float, limit: float) -> bool:
+    return abs(after - before) <= limit * abs(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 MINUS, NONE = "\u2212", "\u2013"
@@ -23,7 +24,13 @@ def number(value: float, decimals: int | None = None) -> str:
         return f"{float(mantissa):g}e{int(exponent)}".replace("-", MINUS)
     if decimals is None:
         decimals = decimals_of(value)
-    return f"{value:z,.{decimals}f}".replace("-", MINUS)
+    return f"{value:z,.{decimals}f}".replace("-", MINUS)  # z: what is rounded to zero has no sign
+
+
+def plus(shown: str) -> str:
+    """A formatted difference with its sign, unless what is shown is zero."""
+    value = shown.partition(" ")[0]
+    return shown if value.startswith(MINUS) or not value.strip("0.,") else f"+{shown}"
 
 
 def known(value: float | None) -> str:
@@ -71,6 +78,18 @@ def compact(value: float) -> str:
     return f"{value:z.4g}".replace("-", MINUS)
 
 
+def span(values: Sequence[float]) -> str:
+    """`100k`, or `10k–100k` where values differ."""
+    low, high = compact(min(values)), compact(max(values))
+    return low if low == high else f"{low}{NONE}{high}"
+
+
+def listed(names: Sequence[str], at_most: int = 3) -> str:
+    """Names in a sentence: `a, b, c and 4 more`."""
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return ", ".join(names[:at_most]) + more
+
+
 def duration(seconds: float) -> str:
     """`42.1 s`, `3 min 12 s`, `2 h 05 min`, `3 d 4 h`."""
     if seconds < 59.95:
@@ -98,6 +117,11 @@ def chance(value: float, low: float | None = None, high: float | None = None) ->
 def p_value(value: float) -> str:
     """A probability that is small or not, as in `p = 0.013`: without the equals sign."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def p_equals(value: float) -> str:
+    """The same in a sentence: `p = 0.013`, `p < 0.001`."""
+    return f"p {'' if value < 0.001 else '= '}{p_value(value)}"
 
 
 def size(num_bytes: float) -> str:

@@ -24,6 +24,8 @@ from rl_training.zoo.scan import PARTS, scan
 from rl_training.zoo.summaries import RunSummary, summarize
 
 _MAX_BYTES = 256 << 20
+_WITHOUT = {"missing": "running", "unfinished": "running", "trained": "running", "failed": "failed"}
+"""What a runner's manifest says of runs without a result, and the status that such a run has."""
 
 
 def runs_of(path: str | Path, *, use_index: bool = True) -> list[RunSummary]:
@@ -39,26 +41,27 @@ def read_manifest(path: Path) -> list[RunSummary]:
     """The runs a manifest lists."""
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"larger than {_MAX_BYTES} bytes")
+            raise CheckpointError(f"{path}: cannot be read: larger than {_MAX_BYTES} bytes")
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        at = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise CheckpointError(
+            f"{path}: cannot be read{at}: expected a run, a directory of runs, or a manifest (a JSON file "
+            "with a list `runs`)"
+        ) from None
     entries = mapping(data).get("runs")
     if not isinstance(entries, list):
         raise CheckpointError(f"{path}: not a manifest: a JSON object with a list `runs` is expected")
     common = {key: value for key, value in mapping(data).items() if key != "runs"}
     whole = [{**common, **mapping(entry)} for entry in entries]
-    return [_run(path, index, entry) for index, entry in enumerate(whole) if not _is_to_come(entry)]
-
-
-def _is_to_come(entry: Mapping[str, Any]) -> bool:
-    """Is it a run that a runner's manifest lists, but that has not ended yet, or has failed?"""
-    return entry.get("status") in ("missing", "unfinished", "trained", "failed") and not (
-        entry.keys() & {"run_dir", "return_mean", "returns"}
-    )
+    return [_run(path, index, entry) for index, entry in enumerate(whole)]
 
 
 def _run(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
+    if entry.get("status") in _WITHOUT and not entry.keys() & {"run_dir", "return_mean", "returns"}:
+        return replace(_named(manifest, index, entry), status=_WITHOUT[entry["status"]])
     if isinstance(folder := entry.get("run_dir"), str):
         path = os.path.join(manifest.parent, folder)
         names = frozenset(part for part in PARTS if os.path.exists(os.path.join(path, part)))
@@ -80,7 +83,6 @@ def _recorded(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummar
         if not returns:
             raise CheckpointError(f"{manifest}: run {index + 1}: neither run_dir nor return_mean nor returns")
         final = sum(returns) / len(returns)
-    algo, env = _preset(entry)
     steps, seconds = int(number(entry.get("global_step")) or 0), number(entry.get("seconds"))
     points = [mapping(p) for p in curve] if isinstance(curve := entry.get("curve"), list) else []
     known = [
@@ -89,12 +91,8 @@ def _recorded(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummar
         if number(p.get("global_step")) is not None and number(p.get("return_mean")) is not None
     ]
     known = [p for p in known if number(p["global_step"]) != steps]
-    return RunSummary(
-        path=f"{manifest}#{index + 1}",
-        algo=str(entry.get("algo") or algo),
-        env_id=str(entry.get("env_id") or env),
-        seed=str(entry.get("seed", "unknown")),
-        preset=str(entry["preset"]) if entry.get("preset") else None,
+    return replace(
+        _named(manifest, index, entry),
         status=str(entry.get("status") or "completed"),
         steps=steps,
         wall_seconds=seconds,
@@ -103,6 +101,18 @@ def _recorded(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummar
         eval_seconds=[*(number(p.get("elapsed_s")) for p in known), seconds],
         eval_means=[*(float(p["return_mean"]) for p in known), final],
         returns=returns,
+    )
+
+
+def _named(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
+    """A run that a manifest tells of, without what came out."""
+    algo, env = _preset(entry)
+    return RunSummary(
+        path=f"{manifest}#{index + 1}",
+        algo=str(entry.get("algo") or algo),
+        env_id=str(entry.get("env_id") or env),
+        seed=str(entry.get("seed", "unknown")),
+        preset=str(entry["preset"]) if entry.get("preset") else None,
     )
 
 

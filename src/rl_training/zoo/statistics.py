@@ -25,7 +25,7 @@ _CHUNK = 2_000_000  # numbers held at once while resampling
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A statistic and its interval; one run a task has no interval, since nothing says how seeds vary."""
+    """A statistic and its interval; none where a task has one run, since nothing says how seeds vary."""
 
     value: float
     low: float | None = None
@@ -88,7 +88,7 @@ def estimate(
     """A statistic with its percentile-bootstrap interval."""
     scores = as_strata(strata)
     value = float(statistic(scores))
-    if all(task.shape[-1] == 1 for task in scores):
+    if _has_single(scores):
         return Estimate(value)
     drawn = bootstrap(scores, statistic, replicates=replicates, seed=seed)
     return Estimate(value, *interval(drawn, confidence))
@@ -117,7 +117,7 @@ def difference(
     """By how much the second is above the first; the two are resampled independently."""
     one, two = as_strata(first), as_strata(second)
     value = float(statistic(two)) - float(statistic(one))
-    if all(task.shape[-1] == 1 for task in (*one, *two)):
+    if _has_single([*one, *two]):
         return Estimate(value)
     before = bootstrap(one, statistic, replicates=replicates, seed=seed)
     after = bootstrap(two, statistic, replicates=replicates, seed=seed + 1)
@@ -137,7 +137,7 @@ def probability_of_improvement(
     if len(one) != len(two):
         raise ValueError(f"{len(one)} tasks against {len(two)}: the same tasks are needed on both sides")
     value = float(np.mean([_wins(a, b) for a, b in zip(one, two, strict=True)]))
-    if all(task.shape[-1] == 1 for task in (*one, *two)):
+    if _has_single([*one, *two]):
         return Estimate(value)
     rng = np.random.default_rng(seed)
     pairs = max(a.shape[-1] * b.shape[-1] for a, b in zip(one, two, strict=True))
@@ -197,6 +197,11 @@ def as_strata(strata: Sequence[ArrayLike]) -> list[Array]:
     if not scores or any(task.shape[-1] == 0 for task in scores):
         raise ValueError("no scores: every task needs at least one run")
     return scores
+
+
+def _has_single(strata: Strata) -> bool:
+    """Is there a task with one run? Resampled, it would seem not to vary, and the interval too narrow."""
+    return any(task.shape[-1] == 1 for task in strata)
 
 
 def _over_tasks(strata: Strata) -> Array:

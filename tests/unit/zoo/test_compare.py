@@ -15,7 +15,8 @@ from zoo_runs import write_seeds
 from rl_training.cli import main
 from rl_training.errors import AxiomError, CheckpointError
 from rl_training.zoo import significance
-from rl_training.zoo.compare import Samples, compare_returns, compare_speeds, is_worse, judge, match
+from rl_training.zoo.compare import Samples, compare_returns, compare_speeds, is_worse, judge
+from rl_training.zoo.pairing import match
 from rl_training.zoo.sources import runs_of
 from rl_training.zoo.suites import load_suite
 
@@ -126,7 +127,7 @@ def compared(tmp_path: Path, a: list[float], b: list[float], **options: float) -
     write_seeds(tmp_path / "b", b)
     result = compare_returns(match(runs_of(tmp_path / "a"), runs_of(tmp_path / "b")), **options)  # type: ignore[arg-type]
     (task,) = result.results
-    return {"task": task, "verdict": result.verdict, "p": task.p_worse, "unit": task.samples.unit}
+    return {"task": task, "verdict": result.verdict, "p": task.p.worse, "unit": task.samples.unit}
 
 
 def test_numbers_equal_an_independent_computation(tmp_path: Path) -> None:

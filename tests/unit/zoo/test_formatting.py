@@ -50,6 +50,27 @@ def test_scores_have_the_decimals_that_tell_their_bounds_apart(score: tuple[floa
     assert score_text(Estimate(*score)) == shown
 
 
+def test_zero_has_no_sign() -> None:
+    assert [fmt.number(value, 1) for value in (-0.04, -0.0, 0.04, -0.06)] == [
+        "0.0",
+        "0.0",
+        "0.0",
+        "\u22120.1",
+    ]
+    shown = [fmt.plus(fmt.number(value, 1)) for value in (-0.04, 0.04, 0.06, -2.0, 1000.0)]
+    assert shown == ["0.0", "0.0", "+0.1", "\u22122.0", "+1,000.0"]
+    assert fmt.plus("0.00 [\u22121.00, 1.00]") == "0.00 [\u22121.00, 1.00]"
+    assert fmt.plus("2.00 [\u22121.00, 5.00]") == "+2.00 [\u22121.00, 5.00]"
+    assert fmt.plus("3.64e\u22127") == "+3.64e\u22127"
+
+
+def test_lists_and_ranges() -> None:
+    assert fmt.listed(["a", "b", "c"]) == "a, b, c"
+    assert fmt.listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert [fmt.span([2000, 2000]), fmt.span([20_000, 5000, 7000])] == ["2k", "5k\u201320k"]
+    assert [fmt.p_equals(p) for p in (0.0131, 0.0001)] == ["p = 0.013", "p < 0.001"]
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(0, "0"), (20_000, "20k"), (1_500_000, "1.5M"), (-2500, "\u22122.5k"), (0.25, "0.25"), (2e9, "2G")],

@@ -166,6 +166,16 @@ def test_one_run_has_no_interval() -> None:
     assert ours.estimate([[7.0, 8.0]]).low is not None
 
 
+def test_one_run_on_a_side_or_on_a_task_leaves_no_interval() -> None:
+    """Resampled, a single run would seem not to vary at all."""
+    five = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert ours.difference([five], [[7.0]]) == ours.Estimate(4.0)
+    assert ours.difference([[7.0]], [five]) == ours.Estimate(-4.0)
+    assert ours.probability_of_improvement([five], [[7.0]]) == ours.Estimate(1.0)
+    assert ours.estimate([five, [7.0]], ours.mean) == ours.Estimate(5.0)
+    assert ours.difference([five, five], [five, [7.0]]) == ours.Estimate(2.0)
+
+
 def test_the_same_seed_gives_the_same_interval_in_any_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     strata = [[1.0, 5.0, 2.0, 8.0, 4.0, 3.5, 7.0, 2.5]]
     whole = ours.estimate(strata)
@@ -345,12 +355,6 @@ def test_tasks_together_show_what_each_alone_does_not() -> None:
     assert significance.p_worse_overall(two, one) > 0.99
 
 
-def test_holm() -> None:
-    assert significance.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert significance.holm([0.5, 0.9]) == [1.0, 1.0]
-    assert significance.holm([]) == []
-
-
 @pytest.mark.parametrize(("runs", "covered"), [(3, 0.74), (5, 0.89), (10, 0.94)])
 def test_how_often_an_interval_holds_the_truth_is_as_the_docs_say(runs: int, covered: float) -> None:
     rng, hits = np.random.default_rng(0), 0
@@ -360,3 +364,57 @@ def test_how_often_an_interval_holds_the_truth_is_as_the_docs_say(runs: int, cov
         assert found.high is not None
         hits += found.low <= 0.0 <= found.high
     assert hits / 1000 == pytest.approx(covered, abs=0.03)
+
+
+def slow_corrected(first: list[np.ndarray], second: list[np.ndarray], draws: int) -> list[float]:
+    """Step-down max-T by dividing the runs of all tasks at once, many times."""
+    rng = np.random.default_rng(1)
+
+    def behind(pooled: np.ndarray, ones: int) -> np.ndarray:
+        a, b = pooled[..., :ones], pooled[..., ones:]
+        twos = pooled.shape[-1] - ones
+        within = np.sqrt((ones * a.var(-1) + twos * b.var(-1)) / (ones + twos - 2))
+        floor = 0.001 * np.abs(pooled).max(-1)
+        return (b.mean(-1) - a.mean(-1)) / ((within + floor) * np.sqrt(1 / ones + 1 / twos))
+
+    pooled = [np.concatenate(pair) for pair in zip(first, second, strict=True)]
+    seen = np.array([behind(p, len(a)) for p, a in zip(pooled, first, strict=True)])
+    shuffled = [rng.permuted(np.broadcast_to(p, (draws, len(p))), axis=1) for p in pooled]
+    drawn = np.array([behind(p, len(a)) for p, a in zip(shuffled, first, strict=True)])
+    order, found, highest = np.argsort(seen), [0.0] * len(seen), 0.0
+    for rank, task in enumerate(order):
+        share = np.mean(drawn[order[rank:]].min(0) <= seen[task] + 1e-9)
+        highest = max(highest, float(share))
+        found[task] = highest
+    return found
+
+
+def test_corrected_p_values_equal_dividing_all_tasks_at_once() -> None:
+    rng = np.random.default_rng(8)
+    first = [rng.normal(10, 2, 5), rng.normal(100, 2, 7), rng.normal(-10, 1, 4)]
+    second = [rng.normal(8, 2, 5), rng.normal(98, 2, 6), rng.normal(-10.5, 1, 4)]
+    found = significance.p_worse_each(first, second)
+    assert found == pytest.approx(slow_corrected(first, second, 40_000), abs=0.01)
+    alone = [significance.p_worse(a, b) for a, b in zip(first, second, strict=True)]
+    assert all(own <= p + 1e-9 for own, p in zip(alone, found, strict=True))
+    assert significance.p_worse_each(first[:1], second[:1]) == pytest.approx(alone[:1])
+
+
+def test_corrected_p_values_where_divisions_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(9)
+    first, second = [rng.normal(10, 2, 6) for _ in range(3)], [rng.normal(8, 2, 6) for _ in range(3)]
+    exact = significance.p_worse_each(first, second)
+    monkeypatch.setattr(significance, "EXACT_LIMIT", 0)
+    assert significance.p_worse_each(first, second) == pytest.approx(exact, abs=0.02)
+    assert significance.p_worse_each(first, second) == significance.p_worse_each(first, second)
+
+
+@pytest.mark.parametrize("fallen", [1, 2, 10, 39])
+def test_equal_collapses_do_not_stand_in_each_others_way(fallen: int) -> None:
+    """Nor do tasks whose runs are all the same: they cannot fall behind by any division."""
+    before, after = [[500.0] * 5] * 39, [[10.0] * 5] * fallen + [[500.0] * 5] * (39 - fallen)
+    found = significance.p_worse_each(before, after)
+    assert found[:fallen] == pytest.approx([1 / 252] * fallen)
+    assert found[fallen:] == [1.0] * (39 - fallen)
+    assert significance.p_worse_each(after, before) == [1.0] * 39
+    assert significance.p_worse_each([[0.0] * 5] * 2, [[0.0] * 5] * 2) == [1.0, 1.0]

@@ -64,7 +64,7 @@ def verdict_sentence(record: StudyRecord) -> str:
     bounds = found.get("probability_low"), found.get("probability_high")
     probability = fmt.chance(found["probability_of_improvement"], *bounds)
     chance = f"a run of it is better than one of the base with probability {probability}"
-    return f"{_WORDS[found['verdict']]} (p {'' if p < 0.001 else '= '}{fmt.p_value(p)}): {sizes}; {chance}."
+    return f"{_WORDS[found['verdict']]} ({fmt.p_equals(p)}): {sizes}; {chance}."
 
 
 def preset_remarks(record: StudyRecord) -> list[str]:
@@ -92,7 +92,7 @@ def param(value: Any) -> str:
 
 def signed(value: float) -> str:
     """A difference with its sign."""
-    return f"{'+' * (value > 0)}{fmt.number(value)}"
+    return fmt.plus(fmt.number(value))
 
 
 def _interval(found: Mapping[str, Any], low: str, high: str) -> str:
