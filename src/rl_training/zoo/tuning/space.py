@@ -116,7 +116,7 @@ def read_space(given: Mapping[str, Any], base: TrainConfig) -> tuple[list[Dimens
 
 def _field_inside(key: str, spec: Mapping[str, Any]) -> str | None:
     """The dotted key of the first field, where a section was written around it."""
-    words = {f.name for shape in (Range, Choices) for f in fields(shape)}  # type: ignore[arg-type]
+    words = {f.name for shape in (Range, Choices) for f in fields(shape)}
     if not spec or words & spec.keys():
         return None
     name, inner = next(iter(spec.items()))
