@@ -61,15 +61,19 @@ class Group:
 
     @property
     def seeds(self) -> int:
-        """How many seeds its scores come from: one run again with the same settings counts once."""
+        """How many seeds its scores come from: one run again with the same settings counts once.
+
+        A result without a config, as a manifest may hold it, is taken for one of the same settings.
+        """
         scored = [run for run in self.runs if run.score(self.which) is not None]
         named = [run for run in scored if run.seed != "unknown"]
         keys = [(run.algo, run.env_id, run.preset, run.seed) for run in named]
         if len(set(keys)) == len(keys):
             return len(scored)
         settings = {id(run.config): _decisive(run.config) for run in named}
-        known = {(key, settings[id(run.config)]) for key, run in zip(keys, named, strict=True)}
-        return len(known) + len(scored) - len(named)
+        known = {(key, settings[id(run.config)]) for key, run in zip(keys, named, strict=True) if run.config}
+        bare = set(keys) - {key for key, _ in known}
+        return len(known) + len(bare) + len(scored) - len(named)
 
     @property
     def statuses(self) -> dict[str, int]:

@@ -88,7 +88,7 @@ def test_options_that_a_single_page_has_no_use_for_are_refused(
 def test_a_manifest_stands_for_its_runs(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entries = [{"run_dir": f"runs/{path.name}"} for path in runs.iterdir()]
+    entries: list[dict[str, object]] = [{"run_dir": f"runs/{path.name}"} for path in runs.iterdir()]
     entries += [
         {"seed": 9, "return_mean": 400.0, "algo": "ppo", "env_id": "CartPole-v1", "global_step": 2000}
     ]
@@ -97,6 +97,9 @@ def test_a_manifest_stands_for_its_runs(
     for paths in ([manifest], [runs, manifest], [manifest, runs]):  # each run once
         (group,) = json.loads(printed(capsys, "report", *paths, "--format", "json"))["groups"]
         assert (group["runs"], group["iqm"], group["best"]) == (4, 250.0, 400.0)
+    entries[-1]["seed"] = 2  # the same run once as a directory, once as a result
+    manifest.write_text(json.dumps({"runs": entries}))
+    assert "ppo · CartPole-v1: 4 runs, 3 seeds" in printed(capsys, "report", manifest)
     board = json.loads(printed(capsys, "leaderboard", manifest, "--format", "json"))
     assert [(entry["name"], entry["runs"]) for entry in board["entries"]] == [("ppo", 4)]
     printed(capsys, "plot", manifest, "-o", tmp_path / "curves.svg")
