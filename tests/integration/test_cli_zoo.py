@@ -111,9 +111,9 @@ def test_verify_judges_by_the_band_and_runs_nothing_twice(
     assert "inside" in out
     assert "1 of 1 runs are already there" in err
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("evaluation*")} == before
-    assert main(["zoo", "run", "tiny.yaml", "--results", "results", "--json"]) == 0
+    assert main(["zoo", "run", "tiny.yaml", "--results", "results", "--label", "tiny", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    written = json.loads((tmp_path / "results" / "ppo-cartpole.json").read_text())
+    written = json.loads((tmp_path / "results" / "ppo-cartpole-tiny.json").read_text())
     assert written["runs"][0]["returns"] == printed["runs"][0]["returns"]
     assert written["runs"][0]["command"][:4] == ["axiomrl", "train", "--preset", "ppo/cartpole"]
     assert main(["report", "runs/zoo/tiny", "--format", "html"]) == 0  # though it has a manifest

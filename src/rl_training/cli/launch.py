@@ -36,38 +36,52 @@ def add_jobs(parser: Parser) -> None:
     )
 
 
-def seed_list(text: str) -> tuple[int, ...]:
-    """`1,2,3` or `1-5`, in any mixture, each seed once."""
-    found: list[int] = []
-    try:
-        for part in filter(None, text.replace(" ", ",").split(",")):
-            low, dash, high = part.partition("-")
-            found += range(int(low), int(high) + 1) if dash else [int(low)]
-    except ValueError:
-        found = []
-    if not found:
-        raise argparse.ArgumentTypeError(f"expected seeds like 1,2,3 or 1-5, got {text!r}")
-    return tuple(dict.fromkeys(found))
-
-
 def suite_plan(args: argparse.Namespace, suite: Suite, command: Sequence[str]) -> Plan:
     """The runs of a suite, each configuration judged before any of them starts."""
-    from rl_training.cli.overrides import resolve
+    from rl_training.cli.overrides import ORIGIN
+    from rl_training.cli.same import require_label
 
     seeds = args.seeds or first_seeds(suite.seeds, args.num_seeds)
     protocol = replace(suite.evaluation, episodes=args.episodes or suite.evaluation.episodes)
     folder = Path(args.output_dir or Path("runs") / "zoo" / suite.name)
+    require_sound_overrides(args.target, suite, args.parser)
     jobs: list[Job] = []
     bands: dict[str, Band] = {}
     for preset, entry in suite.entries.items():
         words = [*train_arguments(preset, entry), *args.extra]
-        given = argparse.Namespace(
-            preset=preset, config=None, imports=args.imports, extra=words[2:], parser=args.parser
-        )
-        jobs += make_jobs(preset, resolve(given), words, seeds, protocol, folder, args.imports)
+        resolved = _resolved(preset, words, args.parser, args.imports)
+        if resolved.origins.get(("seed",)) == ORIGIN:
+            raise ConfigError("command line: --seed: a run is made of each of several seeds; give --seeds")
+        if getattr(args, "results", None) and not args.label:
+            require_label(preset, resolved)
+        jobs += make_jobs(preset, resolved, words, seeds, protocol, folder, args.imports)
         if entry.band is not None:
             bands[preset] = entry.band
     return Plan(suite.name, folder, command, jobs, protocol, bands, args.commit)
+
+
+def require_sound_overrides(source: str, suite: Suite, parser: Parser) -> None:
+    """What a suite overrides must be there and make sense. Imports torch, but only if it overrides anything:
+    the keys of hyperparameters are known to the algorithms alone."""
+    problems: list[str] = []
+    for preset, entry in suite.entries.items():
+        try:
+            if entry.overrides:
+                _resolved(preset, train_arguments(preset, entry), parser, ())
+        except ConfigError as error:
+            at = f"{source}: presets.{preset}.overrides"
+            problems += [f"{at}: {problem.removeprefix('command line: ')}" for problem in error.problems]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _resolved(preset: str, words: Sequence[str], parser: Parser, imports: Sequence[str]) -> Resolved:
+    """The configuration of a preset with what the arguments of `train` after it say."""
+    from rl_training.cli.overrides import resolve
+
+    return resolve(
+        argparse.Namespace(preset=preset, config=None, imports=imports, extra=words[2:], parser=parser)
+    )
 
 
 def make_jobs(
@@ -80,6 +94,8 @@ def make_jobs(
     imports: Sequence[str],
 ) -> list[Job]:
     """A job a seed; refused where other runs than these lie in its folder."""
+    from rl_training.cli.same import require_same
+
     config = resolved.config
     given = [*(word for name in imports for word in ("--import", name)), *words]
     if config.threads != 1 and "--threads" not in {word.partition("=")[0] for word in words}:
@@ -99,7 +115,7 @@ def make_jobs(
         for seed in seeds
     ]
     for job in jobs:
-        _require_same(job, resolved)
+        require_same(job, resolved)
     return jobs
 
 
@@ -151,28 +167,3 @@ def _print_summary(plan: Plan, manifest: dict[str, Any]) -> None:
     if left:
         print(f"\nnot finished: {len(left)} of {len(manifest['runs'])}; the same command goes on with them")
     print(f"\nmanifest: {plan.folder / MANIFEST}")
-
-
-def _require_same(job: Job, resolved: Resolved) -> None:
-    """A run that is there must be one that this command would make."""
-    from rl_training.experiment.config import to_dict
-    from rl_training.experiment.drift import config_changes, drift_of
-    from rl_training.experiment.layers import Layer, file_layers, resolve_layers
-    from rl_training.experiment.runs import CONFIG
-
-    run = job.run_dir()
-    if run is None or not (run / CONFIG).is_file():
-        return
-    there = resolve_layers(file_layers(run / CONFIG)).config
-    chosen = {"backend": there.env.backend} if resolved.config.env.backend == "auto" else {}
-    fixed = Layer("the runner", {"seed": job.seed, "env": chosen})
-    asked = resolve_layers([Layer("asked for", to_dict(resolved.config)), fixed])
-    changes = config_changes(there, asked)
-    different = [*drift_of(changes), *(c for c in changes if c.key == "total_timesteps")]
-    if different:
-        raise ConfigError(
-            [
-                *(f"{run}: made with another {c.key}: {c.old!r}, not {c.new!r}" for c in different),
-                "give another --output-dir, or remove those runs",
-            ]
-        )

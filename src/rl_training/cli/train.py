@@ -29,7 +29,8 @@ def add_arguments(parser: Parser) -> None:
 
 def add_seeds(parser: Parser) -> None:
     """Several seeds by one command."""
-    from rl_training.cli.launch import add_jobs, seed_list
+    from rl_training.cli.launch import add_jobs
+    from rl_training.cli.seeds import seed_list
 
     parser.add_argument(
         "--seeds",

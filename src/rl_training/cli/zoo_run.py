@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.cli.launch import OVERRIDES, add_jobs, seed_list
+from rl_training.cli.launch import OVERRIDES, add_jobs
 from rl_training.cli.output import add_json, reserved_stdout
 from rl_training.cli.parser import Parser, add_import, positive_int
+from rl_training.cli.seeds import seed_count, seed_list
 
 if TYPE_CHECKING:
     from rl_training.zoo.manifest import Plan
@@ -32,7 +33,7 @@ def add_common(parser: Parser) -> None:
     """What `run` and `verify` share."""
     parser.add_argument("target", metavar="SUITE|PRESET", help="a suite, a file of one (.yaml), or a preset")
     parser.add_argument(
-        "--num-seeds", type=positive_int, metavar="N", help="so many seeds (default: the suite's)"
+        "--num-seeds", type=seed_count, metavar="N", help="so many seeds (default: the suite's)"
     )
     parser.add_argument("--seeds", type=seed_list, metavar="1,2,3", help="these seeds, instead")
     add_jobs(parser)
@@ -51,9 +52,15 @@ def add_common(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what is missing, then report."""
     from rl_training.cli.launch import execute
+    from rl_training.experiment.files import require_writable
     from rl_training.zoo.manifest import write_results
 
-    code, manifest = execute(make_plan(args, "run"), args)
+    if args.label and Path(args.label).name != args.label:
+        args.parser.error(f"--label: expected a part of a file name, got {args.label!r}")
+    plan = make_plan(args, "run")
+    if args.results:
+        require_writable(Path(args.results))  # not after hours of training
+    code, manifest = execute(plan, args)
     if args.results:
         for path in write_results(manifest, Path(args.results), args.label):
             if not args.json and not args.quiet:
@@ -66,6 +73,8 @@ def make_plan(args: argparse.Namespace, verb: str) -> Plan:
     from rl_training.cli.launch import shown_command, suite_plan
     from rl_training.zoo.suites import find_target
 
+    if args.seeds and args.num_seeds:
+        args.parser.error("--seeds and --num-seeds cannot be combined: --seeds says which, and so how many")
     suite = find_target(args.target)
     seeds = ",".join(map(str, args.seeds)) if args.seeds else None
     options = {"--num-seeds": args.num_seeds, "--seeds": seeds, "--episodes": args.episodes}

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rl_training.errors import SaveError
+
 
 def fsync_dir(path: Path) -> None:
     """Make renames and new names in a directory durable, where the file system knows how."""
@@ -94,6 +96,25 @@ def explained(error: OSError) -> str:
     """What went wrong with which file, in the system's words."""
     reason = error.strerror or str(error)
     return f"{reason} ({error.filename})" if error.filename else reason
+
+
+@contextmanager
+def saving(path: Path) -> Iterator[None]:
+    """Where something cannot be written: an error that names it and the reason."""
+    try:
+        yield
+    except BrokenPipeError:  # of a reader who has seen enough, not of a file
+        raise
+    except OSError as error:
+        raise SaveError(f"{path}: cannot be written: {explained(error)}") from error
+
+
+def require_writable(folder: Path) -> None:
+    """Make a folder, or find out now that nothing can be written there."""
+    with saving(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

@@ -7,8 +7,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rl_training.errors import CheckpointError, SaveError
-from rl_training.experiment.files import explained
+from rl_training.errors import CheckpointError
+from rl_training.experiment.files import saving
 
 
 class RunLock:
@@ -16,10 +16,8 @@ class RunLock:
 
     def __init__(self, run_dir: Path) -> None:
         self._descriptor: int | None = None
-        try:
+        with saving(run_dir):
             descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise SaveError(f"{run_dir}: cannot be written: {explained(error)}") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -40,6 +38,22 @@ class RunLock:
         if descriptor is not None:
             _held.discard(self)
             os.close(descriptor)
+
+
+def holder_of(run_dir: Path) -> str | None:
+    """Who holds the lock of a run directory: `process 123`, as far as that is known. None: nobody."""
+    try:
+        descriptor = os.open(run_dir / ".lock", os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        number = _read(descriptor)
+        return f"process {number}" if number else "another process"
+    finally:
+        os.close(descriptor)
+    return None
 
 
 def _read(descriptor: int) -> str:

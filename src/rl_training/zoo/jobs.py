@@ -6,20 +6,21 @@ makes in it and `evaluation.json`), so that a runner which was killed has nothin
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rl_training.errors import CheckpointError
 from rl_training.experiment.files import replace_atomically, to_json
+from rl_training.experiment.lock import holder_of
 from rl_training.experiment.loggers import read_rows
 from rl_training.experiment.metadata import read_metadata
-from rl_training.experiment.runs import EVALUATIONS, METRICS, checkpoint_steps, is_run_dir
+from rl_training.experiment.runs import CHECKPOINTS, EVALUATIONS, METRICS, checkpoint_steps, is_run_dir
 from rl_training.zoo.suites import Protocol
 
 Stage = Literal["new", "unfinished", "trained", "done"]
@@ -56,14 +57,12 @@ class Job:
 
     def run_dir(self) -> Path | None:
         """The run directory that has come furthest; attempts that died before they saved have none."""
-        found = [path for path in self.folder.iterdir() if is_run_dir(path)] if self.folder.is_dir() else []
-        saved = [path for path in found if checkpoint_steps(path)]
+        saved = [path for path in self._runs() if checkpoint_steps(path)]
         return max(saved, key=lambda path: (max(checkpoint_steps(path)), path.name), default=None)
 
-    def is_held(self) -> bool:
-        """Is a process at work on it, for example one that outlived its runner and is saving?"""
-        found = self.folder.iterdir() if self.folder.is_dir() else ()
-        return any(_is_locked(path / ".lock") for path in found if path.is_dir())
+    def holder(self) -> str | None:
+        """The process that is at work on it, for example one that outlived its runner and is saving."""
+        return next(filter(None, map(holder_of, self._inside())), None)
 
     def stage(self) -> Stage:
         """How far it has come."""
@@ -75,7 +74,7 @@ class Job:
         return "done" if self.evaluation() is not None else "trained"
 
     def evaluation(self) -> dict[str, Any] | None:
-        """The result by the protocol that is asked for, of the checkpoint that the run has now."""
+        """The result by the protocol that is asked for, of this run and the checkpoint that it has now."""
         try:
             found = json.loads((self.folder / EVALUATION).read_bytes())
             run = self.run_dir()
@@ -83,8 +82,9 @@ class Job:
             is_current = (
                 found["num_episodes"] == self.protocol.episodes
                 and found["which"] == self.protocol.checkpoint
+                and run is not None
                 and pointed is not None
-                and Path(found["checkpoint"]).name == Path(pointed).name
+                and Path(found["checkpoint"]).parts[-3:] == (run.name, *Path(pointed).parts)
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -103,11 +103,14 @@ class Job:
         return ["eval", *found, *how, *imports, "--json"]
 
     def prepare(self) -> None:
-        """Make the folder; what attempts left that died before their first checkpoint goes."""
+        """Make the folder; what attempts left that died before their first checkpoint goes, and so does the
+        result of a run that is no more there."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():
-            if is_run_dir(path) and not checkpoint_steps(path):
+            if is_run_dir(path) and _has_no_checkpoint(path):
                 shutil.rmtree(path, ignore_errors=True)
+        if self.run_dir() is None:
+            (self.folder / EVALUATION).unlink(missing_ok=True)
 
     def record_evaluation(self, text: str) -> None:
         """Keep what `axiomrl eval --json` printed."""
@@ -137,8 +140,18 @@ class Job:
 
     def _newest(self) -> Path | None:
         """The attempt that is, or was last, at work."""
-        runs = [path for path in self.folder.iterdir() if is_run_dir(path)] if self.folder.is_dir() else []
-        return max(runs, key=lambda path: path.stat().st_mtime, default=None)
+        return max(self._runs(), key=lambda path: path.stat().st_mtime, default=None)
+
+    def _runs(self) -> list[Path]:
+        """The attempts."""
+        return [path for path in self._inside() if is_run_dir(path)]
+
+    def _inside(self) -> list[Path]:
+        """The folders in its own; none where that cannot be read, which whoever prepares it is told."""
+        try:
+            return [path for path in self.folder.iterdir() if path.is_dir() and os.access(path, os.X_OK)]
+        except OSError:
+            return []
 
     def surroundings(self) -> dict[str, Any]:
         """Software, hardware and commit of the run, as far as there is one."""
@@ -172,18 +185,11 @@ def _metadata(run_dir: Path) -> dict[str, Any]:
         return {}
 
 
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+def _has_no_checkpoint(run_dir: Path) -> bool:
+    """An error where that cannot be seen: what cannot be read must not be taken for empty."""
+    with suppress(FileNotFoundError):
+        os.listdir(run_dir / CHECKPOINTS)
+    return not checkpoint_steps(run_dir)
 
 
 def _last(path: Path, tail: int = 1 << 16) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_training.experiment.files import replace_atomically, to_json
+from rl_training.experiment.files import replace_atomically, saving, to_json
 from rl_training.zoo.bands import Band, verdict
 from rl_training.zoo.jobs import SURROUNDINGS, Job
 from rl_training.zoo.suites import Protocol
@@ -62,14 +62,12 @@ def collect(plan: Plan, errors: Mapping[Job, str] | None = None) -> dict[str, An
 def write_manifest(plan: Plan, errors: Mapping[Job, str] | None = None) -> dict[str, Any]:
     """Bring the manifest up to date, in one step."""
     manifest = collect(plan, errors)
-    plan.folder.mkdir(parents=True, exist_ok=True)
     _write(plan.folder / MANIFEST, manifest)
     return manifest
 
 
 def write_results(manifest: Mapping[str, Any], folder: Path, label: str | None = None) -> list[Path]:
     """One file a preset whose seeds are all there."""
-    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, summary in manifest["summary"].items():
         runs = [run for run in manifest["runs"] if run["name"] == name]
@@ -125,10 +123,12 @@ def _summary(plan: Plan, name: str, runs: Sequence[Mapping[str, Any]]) -> dict[s
 def _about(plan: Plan, job: Job) -> dict[str, Any]:
     """Software, hardware and commit of a run; nothing while there is none."""
     known = job.surroundings()
-    if known and plan.commit:
+    if known and plan.commit and not known.get("git"):
         known["git"] = {"commit": plan.commit, "is_dirty": False}
     return known
 
 
 def _write(path: Path, data: Any) -> None:
-    replace_atomically(path, (to_json(data, indent=1) + "\n").encode())
+    with saving(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_atomically(path, (to_json(data, indent=1) + "\n").encode())

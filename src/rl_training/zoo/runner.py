@@ -20,15 +20,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_training.errors import AxiomError, CheckpointError
+from rl_training.errors import AxiomError, CheckpointError, SaveError
+from rl_training.experiment.files import saving
 from rl_training.experiment.lock import RunLock
 from rl_training.zoo.jobs import Job, Stage
 from rl_training.zoo.manifest import Plan, write_manifest
+from rl_training.zoo.origin import made_otherwise
 
 CHILD = [sys.executable, "-P", "-m", "rl_training.cli.child"]
 LOG, OUTPUT = "log.txt", "output.json"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _PAUSE = 0.1
+Start = tuple[Job, Stage, str | None]
+"""A job whose command was started, where it stood, and what went wrong, if it could not be."""
 
 
 class Display(Protocol):
@@ -53,15 +57,16 @@ class Process:
     @classmethod
     def start(cls, job: Job) -> Process:
         """Start the command that brings the job on, in a session of its own: the runner passes signals on."""
-        job.prepare()
-        command = job.next_command()
         environment = {**os.environ, **dict.fromkeys(THREADS, "1")}
-        with open(job.folder / LOG, "ab") as log, open(job.folder / OUTPUT, "wb") as output:
-            handle = subprocess.Popen(
-                [*CHILD, *command], stdin=subprocess.PIPE, stdout=output, stderr=log, env=environment,
-                start_new_session=True,
-            )  # fmt: skip
-            return cls(job, command[0], handle, log.tell())
+        with saving(job.folder):
+            job.prepare()
+            command = job.next_command()
+            with open(job.folder / LOG, "ab") as log, open(job.folder / OUTPUT, "wb") as output:
+                handle = subprocess.Popen(
+                    [*CHILD, *command], stdin=subprocess.PIPE, stdout=output, stderr=log, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
+                return cls(job, command[0], handle, log.tell())
 
     def end(self, times: int) -> None:
         """Ask it to end: to save first, at once when asked a second time, not at all a third time."""
@@ -117,6 +122,8 @@ class Pool:
     stopped_by: int | None = None
     """The signal that ended it."""
     _signals: int = 0
+    _held: set[Job] = field(default_factory=set)
+    """Jobs that were said to be waited for."""
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
@@ -136,20 +143,30 @@ class Pool:
         """May another command be started?"""
         return self.stopped_by is None and len(self.active) < self.width
 
-    def fill(self, waiting: deque[Job]) -> list[tuple[Job, Stage]]:
-        """Start the commands that bring the first of `waiting` on; those started, and where they stood."""
-        started: list[tuple[Job, Stage]] = []
+    def fill(self, waiting: deque[Job]) -> list[Start]:
+        """Start the commands that bring the first of `waiting` on, and answer which."""
+        started: list[Start] = []
         for _ in range(len(waiting)):
             if not self.has_room:
                 break
             job = waiting.popleft()
-            if job.is_held():  # by a process that outlived another runner, and is saving
+            if (holder := job.holder()) is not None:  # it outlived another runner, and is saving
+                if job not in self._held:
+                    self.display.event(f"waiting for {job}, which another process is at work on ({holder})")
+                self._held.add(job)
                 waiting.append(job)
                 continue
             if (stage := job.stage()) != "done":
-                self.active.append(Process.start(job))
-                started.append((job, stage))
+                started.append((job, stage, self._start(job)))
         return started
+
+    def _start(self, job: Job) -> str | None:
+        """Start a command; why that is not possible, if so."""
+        try:
+            self.active.append(Process.start(job))
+        except SaveError as error:
+            return str(error)
+        return None
 
     def reap(self) -> list[tuple[Process, str | None]]:
         """The commands that have ended, and what went wrong with each."""
@@ -193,23 +210,43 @@ class Runner:
 
     def run(self) -> dict[str, Any]:
         """Run what is missing or unfinished, and answer the manifest."""
-        self.plan.folder.mkdir(parents=True, exist_ok=True)
-        with alone(self.plan.folder), self._pool.at_work():
-            write_manifest(self.plan)
-            waiting = deque(job for job in self.plan.jobs if job.stage() != "done")
-            if done := len(self.plan.jobs) - len(waiting):
-                self.display.event(f"{done} of {len(self.plan.jobs)} runs are already there")
-            active = self._pool.active
-            while active or (waiting and self.stopped_by is None):
-                for job, stage in self._pool.fill(waiting):
-                    if stage != "trained":
-                        self.display.event(f"{job}: {'started' if stage == 'new' else 'goes on'}")
-                for process, error in self._pool.reap():
-                    self._take_in(process, error, waiting)
-                left = len(waiting) + len(active) + len(self.errors)
-                self.display.update(active, len(self.plan.jobs) - left, len(self.errors))
-                self._pool.pause()
-            return write_manifest(self.plan, self.errors)
+        with saving(self.plan.folder):
+            self.plan.folder.mkdir(parents=True, exist_ok=True)
+            with alone(self.plan.folder), self._pool.at_work():
+                return self._run()
+
+    def _run(self) -> dict[str, Any]:
+        write_manifest(self.plan)
+        waiting = deque(job for job in self.plan.jobs if job.stage() != "done")
+        self._say_what_is_there(len(self.plan.jobs) - len(waiting))
+        active = self._pool.active
+        while active or (waiting and self.stopped_by is None):
+            for job, stage, error in self._pool.fill(waiting):
+                if error is not None:
+                    self._fail(job, error)
+                elif stage != "trained":
+                    self.display.event(f"{job}: {'started' if stage == 'new' else 'goes on'}")
+            for process, error in self._pool.reap():
+                self._take_in(process, error, waiting)
+            left = len(waiting) + len(active) + len(self.errors)
+            self.display.update(active, len(self.plan.jobs) - left, len(self.errors))
+            self._pool.pause()
+        return write_manifest(self.plan, self.errors)
+
+    def _say_what_is_there(self, done: int) -> None:
+        """How many runs need nothing more, and how many were not made by the code that runs now."""
+        if done:
+            self.display.event(f"{done} of {len(self.plan.jobs)} runs are already there")
+        if old := made_otherwise(self.plan.jobs, self.plan.commit):
+            job, reason = next(iter(old.items()))
+            self.display.event(
+                f"{len(old)} of the runs that are there were made at another commit or by other versions "
+                f"({job}: {reason})"
+            )
+
+    def _fail(self, job: Job, error: str) -> None:
+        self.errors[job] = error
+        self.display.event(f"{job}: failed: {error}")
 
     def _take_in(self, process: Process, error: str | None, waiting: deque[Job]) -> None:
         if error is None and process.verb != "eval":
@@ -218,8 +255,7 @@ class Runner:
         if error is None:
             self.display.event(f"{process.job}: {_outcome(process.job)}")
         elif self.stopped_by is None:
-            self.errors[process.job] = error
-            self.display.event(f"{process.job}: failed: {error}")
+            self._fail(process.job, error)
         else:
             self.display.event(f"{process.job}: stopped")
         write_manifest(self.plan, self.errors)

@@ -6,20 +6,27 @@ presets or patterns of them (`*/cartpole`): whoever adds a preset of a known tas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from rl_training.errors import ConfigError, UnknownNameError
+from rl_training.errors import ConfigError, UnknownNameError, nearest
 from rl_training.experiment import yaml
 from rl_training.experiment.presets import load_preset, preset_names
 from rl_training.schema import Float, NonNegativeInt, PositiveInt, config, section_problems
 
 SEEDS = (1, 2, 3, 4, 5)
 """Seeds of what no suite says otherwise of."""
+NOT_OVERRIDDEN = {
+    "seed": "a suite runs several: say which by `seeds`",
+    "total_timesteps": "say it by `steps`, beside `overrides`",
+    "output_dir": "whoever runs the suite says where: by --output-dir",
+}
+"""What an entry cannot override, and what to do instead."""
 
 
 @config
@@ -90,8 +97,10 @@ def find_target(name: str) -> Suite:
     if name in suite_names() or name.endswith((".yaml", ".yml")):
         return load_suite(name)
     if name not in preset_names():
-        known = [*suite_names(), *preset_names()]
-        raise UnknownNameError("suite or preset", name, known, "`axiomrl zoo list` shows the suites.")
+        everything = [*suite_names(), *preset_names()]
+        known = everything if nearest(name, everything) else suite_names()  # there are too many presets
+        hint = "`axiomrl zoo list` shows the suites, `axiomrl list presets` the presets."
+        raise UnknownNameError("suite or preset", name, known, hint)
     short = name.replace("/", "-")
     for suite in map(load_suite, suite_names()):
         if name in suite.presets:
@@ -132,7 +141,7 @@ def train_arguments(preset: str, entry: Entry) -> list[str]:
 def _checked(name: str, document: yaml.Document) -> Suite:
     """The suite of a document, or all that is wrong with it."""
     values = {"name": name, **document.data}
-    problems = section_problems(Suite, values)
+    problems = section_problems(Suite, values) or _seed_problems(values.get("seeds", SEEDS))
     rows = values.get("presets")
     for key, row in rows.items() if isinstance(rows, dict) else ():
         problems += _row_problems(key, row)
@@ -156,6 +165,13 @@ def _matching(key: str) -> list[str]:
     return [name for name in preset_names() if fnmatchcase(name, key)]
 
 
+def _seed_problems(seeds: Sequence[float]) -> list[str]:
+    """Each seed is a run in a folder of its own."""
+    twice = [seed for seed, count in Counter(seeds).items() if count > 1]
+    problems = [f"seeds: {seed:g} is there more than once" for seed in twice]
+    return problems if seeds else ["seeds: none given; leave the line out for 1 to 5"]
+
+
 def _row_problems(key: str, row: Any) -> list[str]:
     at = ("presets", key)
     if not _matching(key):
@@ -165,6 +181,9 @@ def _row_problems(key: str, row: Any) -> list[str]:
     if not isinstance(row, dict):
         return [f"{'.'.join(at)}: expected a mapping, as in {{band: [475, 500]}}, or nothing, got {row!r}"]
     if problems := section_problems(Entry, {"steps": 1, **row}, at):
+        return problems
+    refused = {name: NOT_OVERRIDDEN.get(name.replace("-", "_")) for name in row.get("overrides") or ()}
+    if problems := [f"{'.'.join(at)}.overrides.{n}: not here; {why}" for n, why in refused.items() if why]:
         return problems
     low, high = row.get("band") or (None, None)
     if low is not None and high is not None and low > high:

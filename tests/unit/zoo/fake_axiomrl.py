@@ -4,7 +4,7 @@ A run saves after every step. Given a config file, its returns get better with t
 `BEST`, and worse beyond. With FAKE_GATE, a folder, it takes the third one only when there is a file `go`
 in it, and, asked to end, saves only when there is a file `save`. Its calls are noted in FAKE_CALLS.
 Runs whose configuration is worse than FAKE_SLOW wait before the third step until they are asked to end; those
-worse than FAKE_FRAGILE fail.
+worse than FAKE_FRAGILE fail. FAKE_LIFT is added to the returns that are evaluated at the end.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 GATE, CALLS = os.environ.get("FAKE_GATE"), os.environ["FAKE_CALLS"]
 SLOW, FRAGILE = (float(os.environ.get(name, "-inf")) for name in ("FAKE_SLOW", "FAKE_FRAGILE"))
+LIFT = float(os.environ.get("FAKE_LIFT", "0"))
 TOTAL, BEST = 5, 1e-3
 
 
@@ -69,6 +70,7 @@ def bonus(argv: list[str]) -> float:
 def train(run: Path, step: int) -> int:
     lock = open(run / ".lock", "w")  # noqa: SIM115 - held to the end
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print(os.getpid(), file=lock, flush=True)
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     while step < TOTAL and not stopped:
@@ -104,7 +106,7 @@ def train(run: Path, step: int) -> int:
 def evaluate(run: Path, episodes: int, argv: list[str]) -> int:
     seed = read(run)["seed"]
     note("eval", seed)
-    returns = [float(seed * 10 + i) + read(run).get("bonus", 0) for i in range(episodes)]
+    returns = [float(seed * 10 + i) + LIFT + read(run).get("bonus", 0) for i in range(episodes)]
     mean = sum(returns) / episodes
     checkpoint = str(run / read(run)["latest_checkpoint"])
     scores = {"return_mean": mean, "return_std": 1.0, "returns": returns}

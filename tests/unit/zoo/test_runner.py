@@ -8,59 +8,25 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_plans import FAKE, make_plan, run, wait_for
 
 from rl_training.errors import AxiomError
-from rl_training.zoo import runner
-from rl_training.zoo.display import NoDisplay
 from rl_training.zoo.jobs import Job
 from rl_training.zoo.manifest import MANIFEST, Plan, write_results
-from rl_training.zoo.runner import Runner
 from rl_training.zoo.suites import Protocol
 
-FAKE = Path(__file__).with_name("fake_axiomrl.py")
-SOURCE = Path(runner.__file__).parents[2]
 TIMES = ("seconds", "elapsed_s")
-
-
-@pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Replace training by the stand-in; answers which calls there were, as `train 1`."""
-    path = tmp_path / "calls"
-    monkeypatch.setenv("FAKE_CALLS", str(path))
-    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    monkeypatch.setattr(runner, "CHILD", [sys.executable, str(FAKE)])
-    return lambda: [" ".join(line.split()[:2]) for line in path.read_text().splitlines()]
-
-
-def make_plan(folder: Path, seeds: tuple[int, ...] = (1, 2, 3), *arguments: str) -> Plan:
-    facts = {"preset": "ppo/x", "algo": "ppo", "env_id": "X-v0"}
-    protocol = Protocol(episodes=2)
-    jobs = [Job("ppo/x", s, arguments, folder / f"seed{s}", 5, protocol, facts) for s in seeds]
-    return Plan("x", folder, ["axiomrl", "zoo", "run", "x"], jobs, protocol, {"ppo/x": (20.0, 21.0)})
 
 
 def without_times(manifest: Any) -> Any:
     if isinstance(manifest, dict):
         return {key: without_times(value) for key, value in manifest.items() if key not in TIMES}
     return [without_times(value) for value in manifest] if isinstance(manifest, list) else manifest
-
-
-def run(plan: Plan, width: int = 2) -> tuple[Runner, dict[str, Any]]:
-    made = Runner(plan, width, NoDisplay())
-    return made, made.run()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_every_seed_is_trained_and_evaluated_once(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
@@ -162,7 +128,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from rl_training.zoo import runner
-from test_runner import make_plan, run, FAKE
+from fake_plans import make_plan, run, FAKE
 runner.CHILD = [sys.executable, str(FAKE)]
 made, _ = run(make_plan(Path(sys.argv[1])))
 sys.exit(128 + made.stopped_by if made.stopped_by else 0)
@@ -189,7 +155,7 @@ def test_stopped_in_the_middle_it_ends_as_if_it_had_not_been(
     plan = make_plan(tmp_path / "cut")
     if is_killed:  # its runs have noticed, and are saving
         wait_for(lambda: len(list(plan.folder.glob("*/*/asked-to-end"))) == 2)
-        assert all(job.is_held() for job in plan.jobs[:2])
+        assert all(job.holder() for job in plan.jobs[:2])
         threading.Timer(1.0, (tmp_path / "save").touch).start()
     else:  # it has waited for them
         assert not any(map(is_alive, begun))
@@ -266,14 +232,14 @@ def test_results_of_a_preset_name_the_commits_of_its_own_runs(tmp_path: Path) ->
         for name, made_by in commits.items()
         for seed, commit in enumerate(made_by)
     ]
-    for run in runs[:2]:
-        del run["git"]  # as in the manifest, whose own is that of its first run
+    for made in runs[:2]:
+        del made["git"]  # as in the manifest, whose own is that of its first run
     manifest = {
         "episodes": 1, "checkpoint": "latest", "git": {"commit": "1"}, "runs": runs,
         "summary": {name: {"mean": 0.0} for name in commits},
     }  # fmt: skip
     first, second = (json.loads(path.read_text()) for path in write_results(manifest, tmp_path))
     assert first["git"] == {"commit": "1"}
-    assert [run.get("git") for run in first["runs"]] == [None, None]
+    assert [made.get("git") for made in first["runs"]] == [None, None]
     assert second["git"] == {"commit": "2"}
-    assert [run.get("git") for run in second["runs"]] == [None, {"commit": "3"}]
+    assert [made.get("git") for made in second["runs"]] == [None, {"commit": "3"}]

@@ -112,6 +112,38 @@ def test_mistakes_are_named_with_file_and_line(tmp_path: Path) -> None:
         load_suite("clasic-control")
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seeds: [1, 2, 1]", "seeds: 1 is there more than once"),
+        ("seeds: []", "seeds: none given"),
+        ("presets: {ppo/cartpole: {overrides: {seed: 4}}}", "overrides.seed: not here; a suite runs several"),
+        (
+            "presets: {ppo/cartpole: {overrides: {total-timesteps: 4}}}",
+            "overrides.total-timesteps: not here; say it by `steps`",
+        ),
+        ("presets: {ppo/cartpole: {overrides: {output_dir: x}}}", "overrides.output_dir: not here; whoever"),
+    ],
+)
+def test_what_a_suite_cannot_say(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "mine.yaml"
+    rest = "" if "presets" in text else "\npresets: {ppo/cartpole: }"
+    path.write_text(f"description: mine\n{text}{rest}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_suite(str(path))
+    (found,) = caught.value.problems
+    assert found.startswith(f"{path}:2: ")
+    assert problem in found
+
+
+def test_a_name_that_is_like_no_other_is_answered_with_the_suites() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_target("qqqqqq")
+    assert f"known: {', '.join(suite_names())}. `axiomrl zoo list` shows the suites" in str(caught.value)
+    with pytest.raises(ConfigError, match="did you mean 'ppo/cartpole'"):
+        find_target("ppo/cartpol")
+
+
 @pytest.mark.parametrize(("count", "expected"), [(None, (3, 5)), (1, (3,)), (2, (3, 5)), (4, (3, 5, 6, 7))])
 def test_first_seeds(count: int | None, expected: tuple[int, ...]) -> None:
     assert first_seeds((3, 5), count) == expected

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("optuna", reason="needs the extra tune")
 from small_studies import SOURCE, STUDY, trials_of, tune, without_times, write_study
 
-from rl_training.errors import AxiomError, ConfigError
+from rl_training.errors import AxiomError, ConfigError, SaveError
 from rl_training.experiment.config import to_dict
 from rl_training.experiment.layers import load_config
 from rl_training.zoo import runner
@@ -202,6 +202,18 @@ def test_a_run_that_is_killed_from_outside_goes_on(
     thread.join()
     assert [trial.state for trial in trials_of(out)] == ["completed"]
     assert calls() in (["train 1", "resume 1", "eval 1"], ["train 1", "eval 1"])  # it may have been faster
+
+
+def test_a_folder_that_cannot_be_written_fails_its_trial_alone(tmp_path: Path) -> None:
+    bad = tmp_path / "out" / "trials" / "0001" / "seed1"
+    bad.parent.mkdir(parents=True)
+    bad.touch()
+    tune(write_study(tmp_path, "trials: 3"), tmp_path / "out")
+    trials = trials_of(tmp_path / "out")
+    assert [trial.state for trial in trials] == ["completed", "failed", "completed"]
+    assert (trials[1].error or "").startswith(f"seed 1: {bad}: cannot be written: File exists")
+    with pytest.raises(SaveError, match="seed1/out: cannot be written: Not a directory"):
+        tune(write_study(tmp_path, "trials: 3"), bad / "out")
 
 
 def test_a_trial_that_fails_is_told_and_too_many_of_them_end_the_study(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.errors import AxiomError, ConfigError
+from rl_training.experiment.files import saving
 from rl_training.zoo.jobs import SURROUNDINGS, Job
 from rl_training.zoo.runner import Display, Pool, Process, Runner, alone
 from rl_training.zoo.tuning.journal import Entry, Journal
@@ -56,8 +57,9 @@ class Tuner:
 
     def run(self) -> dict[str, Any]:
         """Search, then validate; what came out, as it stands in the record."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with alone(self.folder):
+        with saving(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with saving(self.folder), alone(self.folder):
             claim(self.folder, self.design)
             self.journal = Journal(self.folder, self.design)
             if (self.folder / RECORD).is_file():
@@ -101,7 +103,9 @@ class Tuner:
             trials = sorted(self._open.values(), key=lambda trial: trial.number)
             waiting = deque(job for t in trials for job in t.unfinished() if job not in at_work)
             if waiting:
-                self._pool.fill(waiting)
+                for job, _, error in self._pool.fill(waiting):
+                    if error is not None and (trial := self._trial_of(job)) is not None:
+                        self._fail(trial, f"seed {job.seed}: {error}")
                 return
             if len(self.journal.entries()) >= self.design.trials:
                 return
@@ -185,7 +189,7 @@ class Tuner:
 
     def _take_in(self, process: Process, error: str | None) -> None:
         """A command has ended; that of a trial that was ended before, or was stopped, is no news."""
-        trial = next((t for t in self._open.values() if process.job in t.jobs), None)
+        trial = self._trial_of(process.job)
         if error is None or trial is None or self._pool.stopped_by is not None:
             return
         if process.was_killed and self._killed[process.job] < ATTEMPTS:
@@ -193,6 +197,10 @@ class Tuner:
             self.display.event(f"{process.job}: {error}; it goes on")
         else:
             self._fail(trial, f"seed {process.job.seed}: {error}")
+
+    def _trial_of(self, job: Job) -> OpenTrial | None:
+        """The open trial that a run belongs to."""
+        return next((trial for trial in self._open.values() if job in trial.jobs), None)
 
     def _validate(self, record: dict[str, Any]) -> dict[str, Any]:
         """Compare the best with the base on seeds that no trial has seen, and write it as a preset."""
