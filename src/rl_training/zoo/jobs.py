@@ -85,6 +85,7 @@ class Job:
             is_current = (
                 found["num_episodes"] == self.protocol.episodes
                 and found["which"] == self.protocol.checkpoint
+                and found["return_mean"] is not None  # as NaN is written
                 and pointed is not None
                 and checkpoint_in(found["checkpoint"], run.name) == Path(pointed).name
             )
