@@ -18,6 +18,8 @@ from rl_training.cli import main
 from rl_training.experiment.find import find_checkpoint
 from rl_training.experiment.fingerprint import compare, read_contents
 from rl_training.experiment.metadata import read_metadata
+from rl_training.zoo.drift import drift_of
+from rl_training.zoo.scan import scan
 from rl_training.zoo.sources import read_manifest
 
 SOURCE = str(Path(rl_training.__file__).parents[1])
@@ -87,6 +89,11 @@ def test_a_killed_runner_is_made_up_for_to_the_last_bit(
     assert without_times(manifests[0]) == without_times(manifests[1])
     (run,) = read_manifest(cut / "ppo-cartpole" / "manifest.json")
     assert (run.algo, run.env_id, run.steps, len(run.returns)) == ("ppo", "CartPole-v1", 6144, 2)
+    (found,) = scan([cut]).runs
+    assert (found.final, found.returns, found.episodes()) == (run.final, run.returns, 2)
+    keys = {change.key for change in drift_of(found)}  # no suite lays these down
+    assert {"total_timesteps", "num_envs", "hyperparams.num_steps", "evaluation.episodes"} <= keys
+    assert list(found.unasked) == []
 
     assert main(seeds(cut, "--hyperparams.gamma", "0.5")) == 2
     assert "made with another hyperparams.gamma: 0.98, not 0.5" in capsys.readouterr().err
@@ -118,6 +125,16 @@ def test_verify_judges_by_the_band_and_runs_nothing_twice(
     assert written["runs"][0]["command"][:4] == ["axiomrl", "train", "--preset", "ppo/cartpole"]
     assert main(["report", "runs/zoo/tiny", "--format", "html"]) == 0  # though it has a manifest
     assert "ppo/cartpole" in (tmp_path / "runs/zoo/tiny/report.html").read_text()
+    (found,) = scan([Path("runs")]).runs
+    assert found.final == printed["runs"][0]["return_mean"]
+    assert drift_of(found) == ()  # steps and overrides are what the suite says
+    assert printed["overrides"]["ppo/cartpole"]["hyperparams.num_steps"] == 64
+    noted = {change["key"]: change for change in read_metadata(Path(found.path))["preset_differences"]}
+    assert noted["num_envs"] == {"key": "num_envs", "preset": 8, "run": 2}
+    config = Path(found.path) / "config.yaml"
+    config.write_text(config.read_text().replace("gamma: 0.98", "gamma: 0.5"))
+    (found,) = scan([Path("runs")]).runs
+    assert [str(change) for change in drift_of(found)] == ["hyperparams.gamma: 0.5 instead of 0.98"]
     capsys.readouterr()
     assert main(["zoo", "verify", "ppo/cartpole-no-velocity"]) == 2
     assert "no suite says what is expected of it" in capsys.readouterr().err

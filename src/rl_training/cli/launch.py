@@ -6,7 +6,7 @@ import argparse
 import os
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from rl_training.cli.output import columns, print_json
 from rl_training.cli.parser import Parser, positive_int
 from rl_training.errors import ConfigError
 from rl_training.experiment.layers import Resolved
+from rl_training.zoo.asked import MANIFEST, folder_name
 from rl_training.zoo.bands import Band
+from rl_training.zoo.configs import OWN
 from rl_training.zoo.jobs import Job
-from rl_training.zoo.manifest import MANIFEST, Plan
+from rl_training.zoo.manifest import Plan
 from rl_training.zoo.suites import Protocol, Suite, first_seeds, train_arguments
 
 OVERRIDES = """
@@ -47,17 +49,41 @@ def suite_plan(args: argparse.Namespace, suite: Suite, command: Sequence[str]) -
     require_sound_overrides(args.target, suite, args.parser)
     jobs: list[Job] = []
     bands: dict[str, Band] = {}
+    configs: dict[str, Mapping[str, Any]] = {}
+    overrides: dict[str, Mapping[str, Any]] = {}
     for preset, entry in suite.entries.items():
-        words = [*train_arguments(preset, entry), *args.extra]
-        resolved = _resolved(preset, words, args.parser, args.imports)
+        own = train_arguments(preset, entry)
+        words = [*own, *args.extra]
+        laid_down, resolved = (_resolved(preset, given, args.parser, args.imports) for given in (own, words))
         if resolved.origins.get(("seed",)) == ORIGIN:
             raise ConfigError("command line: --seed: a run is made of each of several seeds; give --seeds")
         if getattr(args, "results", None) and not args.label:
             require_label(preset, resolved)
+        configs[preset] = asked_config(resolved)
+        overrides[preset] = _suite_values(laid_down, resolved)
         jobs += make_jobs(preset, resolved, words, seeds, protocol, folder, args.imports)
         if entry.band is not None:
             bands[preset] = entry.band
-    return Plan(suite.name, folder, command, jobs, protocol, bands, args.commit)
+    return Plan(suite.name, folder, command, jobs, protocol, bands, args.commit, configs, overrides)
+
+
+def asked_config(resolved: Resolved) -> dict[str, Any]:
+    """A configuration as the manifest has it: without what each run has of its own."""
+    from rl_training.experiment.config import to_dict
+
+    return {key: value for key, value in to_dict(resolved.config).items() if key not in OWN}
+
+
+def _suite_values(laid_down: Resolved, asked: Resolved) -> dict[str, Any]:
+    """What a suite changes of a preset, unless the command line has changed it again."""
+    from rl_training.experiment.config import to_dict
+    from rl_training.experiment.layers import preset_differences
+    from rl_training.experiment.sections import flat
+
+    values = {".".join(path): value for path, value in flat(to_dict(asked.config))}
+    changes = preset_differences(laid_down.config, laid_down.preset) or []
+    found = {change["key"]: change.get("run") for change in changes}
+    return {key: value for key, value in found.items() if key in values and values[key] == value}
 
 
 def require_sound_overrides(source: str, suite: Suite, parser: Parser) -> None:
@@ -106,7 +132,7 @@ def make_jobs(
             name,
             seed,
             tuple(given),
-            folder / name.replace("/", "-") / f"seed{seed}",
+            folder / folder_name(name) / f"seed{seed}",
             config.total_timesteps,
             protocol,
             facts,

@@ -13,7 +13,7 @@ from rl_training.experiment.drift import Change, config_changes
 from rl_training.experiment.layers import Layer, Resolved, file_layers, preset_layers, resolve_layers
 from rl_training.experiment.metadata import read_metadata
 from rl_training.experiment.runs import CONFIG
-from rl_training.zoo.drift import is_free
+from rl_training.zoo.configs import is_free
 from rl_training.zoo.jobs import Job
 
 ADVICE = "give another --output-dir, or remove those runs"

@@ -70,10 +70,11 @@ def run_seeds(args: argparse.Namespace) -> int:
     """Train every seed in a process of its own."""
     from pathlib import Path
 
-    from rl_training.cli.launch import execute, make_jobs, shown_command
+    from rl_training.cli.launch import asked_config, execute, make_jobs, shown_command
     from rl_training.cli.overrides import resolve
     from rl_training.errors import ConfigError
     from rl_training.experiment.runs import output_folder
+    from rl_training.zoo.asked import folder_name
     from rl_training.zoo.manifest import Plan
     from rl_training.zoo.suites import Protocol
 
@@ -86,9 +87,10 @@ def run_seeds(args: argparse.Namespace) -> int:
     words = [word for name, value in selectors.items() if value is not None for word in (name, value)]
     words = shown_command(*words, *args.extra)[1:]  # each run gets an output directory of its own
     name = args.preset or (Path(args.config).stem if args.config else f"{config.algo}-{config.env_id}")
-    folder = output_folder(config.output_dir) / name.replace("/", "-")
+    folder = output_folder(config.output_dir) / folder_name(name)
     protocol = Protocol(episodes=args.eval_episodes)
     jobs = make_jobs(name, resolved, words, args.seeds, protocol, folder, args.imports)
     seeds = ",".join(map(str, args.seeds))
     command = shown_command("train", *words, "--seeds", seeds, "--eval-episodes", str(protocol.episodes))
-    return execute(Plan(name, folder, command, jobs, protocol), args)[0]
+    plan = Plan(name, folder, command, jobs, protocol, configs={name: asked_config(resolved)})
+    return execute(plan, args)[0]

@@ -18,7 +18,8 @@ from rl_training import registry
 from rl_training.errors import ConfigError, nearest
 from rl_training.experiment import yaml
 from rl_training.experiment.config import KeyPath, TrainConfig, contradictions, plain, to_dict
-from rl_training.experiment.presets import load_preset
+from rl_training.experiment.presets import load_preset, preset_names
+from rl_training.experiment.sections import ABSENT, differing
 from rl_training.schema import PositiveInt, section_problems
 
 
@@ -88,6 +89,23 @@ def preset_layers(name: str) -> list[Layer]:
     """The layer of a packaged preset."""
     document = load_preset(name)
     return [Layer(f"preset {name}", document.data, document.lines)]
+
+
+def preset_differences(config: TrainConfig, preset: str | None) -> list[dict[str, Any]] | None:
+    """Keys that a configuration has otherwise than the preset, with both values; None without one we know.
+
+    A value that only one of them has stands alone.
+    """
+    if preset not in preset_names():
+        return None
+    meant = resolve_layers(preset_layers(preset)).config
+    return [
+        {
+            "key": ".".join(path),
+            **{name: value for name, value in (("preset", wanted), ("run", own)) if value is not ABSENT},
+        }
+        for path, wanted, own in differing(to_dict(meant), to_dict(config))
+    ]
 
 
 def file_layers(path: Path, seen: tuple[Path, ...] = ()) -> list[Layer]:

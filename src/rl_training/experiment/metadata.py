@@ -17,12 +17,19 @@ from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.experiment.runs import METADATA
 
 SCHEMA_VERSION = 1
+PRESET_DIFFERENCES = "preset_differences"
 _MAX_BYTES = 16 << 20
 VERSIONED = ("torch", "numpy", "gymnasium", "safetensors", "pydantic", "ale-py", "mujoco", "box2d")
 
 
-def describe_run(*, command: list[str], tags: tuple[str, ...], preset: str | None) -> dict[str, Any]:
-    """Everything known when a run starts."""
+def describe_run(
+    *,
+    command: list[str],
+    tags: tuple[str, ...],
+    preset: str | None,
+    differences: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Everything known when a run starts; `differences` are those of its configuration from the preset."""
     return {
         "schema_version": SCHEMA_VERSION,
         "status": "running",
@@ -30,6 +37,7 @@ def describe_run(*, command: list[str], tags: tuple[str, ...], preset: str | Non
         "ended_at_utc": None,
         "command": command,
         "preset": preset,
+        PRESET_DIFFERENCES: differences,
         "tags": list(tags),
         "system": {"platform": platform.platform(), "python": platform.python_version()},
         "versions": versions(),

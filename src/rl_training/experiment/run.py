@@ -19,9 +19,11 @@ from rl_training.experiment.checkpoint import write_checkpoint
 from rl_training.experiment.config import TrainConfig, to_dict
 from rl_training.experiment.drift import Change, Grade, drift_of, graded
 from rl_training.experiment.files import explained, fsync_dir, fsync_file, replace_atomically
+from rl_training.experiment.layers import preset_differences
 from rl_training.experiment.lock import RunLock
 from rl_training.experiment.manifest import STATE, looks_whole, read_manifest, verify_checkpoint
 from rl_training.experiment.metadata import (
+    PRESET_DIFFERENCES,
     describe_run,
     raw_command,
     read_metadata,
@@ -63,7 +65,9 @@ class Run:
     def create(cls, config: TrainConfig, spec: Spec, *, preset: str | None = None) -> Run:
         """Start a new run in a directory of its own."""
         run_dir = make_run_dir(config)
-        run = cls(run_dir, config, describe_run(command=raw_command(), tags=config.tags, preset=preset), spec)
+        differences = preset_differences(config, preset)
+        about = describe_run(command=raw_command(), tags=config.tags, preset=preset, differences=differences)
+        run = cls(run_dir, config, about, spec)
         run._write_config()
         run._write_metadata()
         return run
@@ -111,6 +115,8 @@ class Run:
         record["drift"] = [change.record() for change in drift_of(changes)]
         record["changed"] = [change.record() for change in changes if change.effect != "drift"]
         self.metadata["resumes"] = [*(self.metadata.get("resumes") or []), record]
+        if (noted := preset_differences(self.config, self.metadata.get("preset"))) is not None:
+            self.metadata[PRESET_DIFFERENCES] = noted
         self._write_metadata()
         self._write_config()  # after the record: changes that were allowed once need no asking again
 

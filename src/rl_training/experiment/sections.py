@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, Final
+
+
+class _Absent(Enum):
+    ABSENT = "absent"
+
+
+ABSENT: Final = _Absent.ABSENT
+"""Stands for the value of a key that is not there."""
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,3 +40,14 @@ def flat(values: Mapping[str, Any], at: tuple[str, ...] = ()) -> Iterator[tuple[
             yield from flat(value, (*at, key))
         else:
             yield (*at, key), value
+
+
+def differing(
+    expected: Mapping[str, Any], found: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Every key whose value is not the same in both, with both values, in the order of the two."""
+    wanted, values = dict(flat(expected)), dict(flat(found))
+    for path in dict.fromkeys([*wanted, *values]):
+        before, after = wanted.get(path, ABSENT), values.get(path, ABSENT)
+        if isinstance(before, bool) != isinstance(after, bool) or before != after:  # 1 is not true
+            yield path, before, after

@@ -10,14 +10,28 @@ from typing import Any
 from rl_training.errors import ConfigError
 from rl_training.experiment import sections, yaml
 from rl_training.experiment.files import read_at_once
+from rl_training.experiment.sections import ABSENT
 
 _MAX_BYTES = 1_000_000
 _SECTION = re.compile(r"^(?=\w)", re.MULTILINE)
 _WHOLE_NUMBER = re.compile(r"(\w+): (0|[1-9]\d{0,17})\n?")
 OWN = ("seed", "output_dir", "tags")
 """Keys that differ between runs of the same experiment."""
+FREE = (
+    "seed", "output_dir", "tags", "device", "threads", "compile", "deterministic", "on_nan", "checkpoint",
+    "logging",
+)  # fmt: skip
+"""What a run may choose without becoming another experiment."""
+FREE_KEYS = (
+    "env.atari.threads", "env.backend", "env.max_worker_restarts", "env.worker_timeout",
+    "evaluation.num_envs",
+)  # fmt: skip
+OPEN = ("env_kwargs",)
+"""Sections that take any key, so that a key which is not there is a value like others."""
 
 Config = Mapping[str, Any]
+Difference = tuple[str, str, str]
+"""A key, the value that was expected and the one that was found, as texts."""
 
 
 class ConfigReader:
@@ -53,6 +67,22 @@ def value_at(config: Config, key: str) -> Any:
 def flat(config: Config) -> Iterator[tuple[str, Any]]:
     """Every value by its dotted name; an empty section has none."""
     return ((".".join(map(str, path)), value) for path, value in sections.flat(config))
+
+
+def is_free(key: str) -> bool:
+    """May a run choose this without becoming another experiment?"""
+    return key.split(".")[0] in FREE or key in FREE_KEYS
+
+
+def is_open(key: str) -> bool:
+    """Does it belong to a section that takes any key?"""
+    return key.split(".")[0] in OPEN
+
+
+def difference(key: str, expected: Any, found: Any) -> Difference:
+    """A difference as it is told; what is not there is left to the default."""
+    wanted, own = ("the default" if value is ABSENT else shown(value) for value in (expected, found))
+    return key, wanted, own
 
 
 def shown(value: Any) -> str:

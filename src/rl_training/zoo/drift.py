@@ -1,31 +1,26 @@
-"""Drift: what in a run is not as its preset says, so that a number never passes for another experiment's.
+"""Drift: what in a run is not as was laid down, so that a number never passes for another experiment's.
 
-The preset's own values are compared, and the package's defaults where the preset is silent. Defaults of
-hyperparameters live with the algorithms, whose import would need torch: those that a preset does not name are
-flagged when they were set on the command line.
+What its manifest asked for comes first (`zoo.asked`), then what its preset says: the preset's own values, and
+the package's defaults where it is silent. Defaults of hyperparameters live with the algorithms, whose import
+would need torch: what differs there was noted when the run was made. Runs that are older than this note are
+flagged for hyperparameters that were set on the command line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from rl_training.errors import AxiomError
 from rl_training.experiment.presets import load_preset
-from rl_training.experiment.sections import merged
-from rl_training.zoo.configs import Config, flat, shown, value_at
+from rl_training.experiment.sections import ABSENT, differing, merged
+from rl_training.zoo.configs import Config, Difference, difference, flat, is_free, is_open, value_at
 from rl_training.zoo.summaries import RunSummary
 
-PROTOCOL = ("total_timesteps", "evaluation", "stopping")
+PROTOCOL = ("total_timesteps", "evaluation", "stopping", "judged")
 """How long is trained and how it is measured."""
-FREE = (
-    "seed", "output_dir", "tags", "device", "threads", "compile", "deterministic", "on_nan", "checkpoint",
-    "logging",
-)  # fmt: skip
-"""What a run may choose without becoming another experiment."""
-FREE_KEYS = ("env.backend", "env.worker_timeout", "env.max_worker_restarts", "evaluation.num_envs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +32,12 @@ class Drift:
     found: str
     kind: Literal["config", "protocol", "resume"]
 
+    @classmethod
+    def of(cls, changed: Sequence[str]) -> Drift:
+        """A difference as drift."""
+        key, expected, found = changed
+        return cls(key, expected, found, "protocol" if key.split(".")[0] in PROTOCOL else "config")
+
     def __str__(self) -> str:
         if self.kind == "resume":
             return f"{self.key} was changed in the middle of the run"
@@ -44,38 +45,25 @@ class Drift:
 
 
 def drift_of(run: RunSummary) -> tuple[Drift, ...]:
-    """Everything in a run that is not as its preset says; nothing for a run without one."""
-    changed = tuple(Drift(key, "", "", "resume") for key in run.drifted)
-    if run.preset is None or not run.config:
-        return changed
-    return (*_compared(run.preset, _Same(run.config)), *_overridden(run), *changed)
+    """Everything in a run that is not as its manifest and its preset say, and what a resume changed."""
+    found = [Drift.of(changed) for changed in run.unasked]
+    if run.preset is not None:
+        settled = {*run.granted, *(change.key for change in found)}
+        found += (change for change in _from_preset(run, run.preset) if change.key not in settled)
+    return (*found, *(Drift(key, "", "", "resume") for key in run.drifted))
 
 
-def _overridden(run: RunSummary) -> Iterator[Drift]:
-    """Hyperparameters set on the command line that the preset leaves to the algorithm's defaults."""
-    expected = expected_config(run.preset or "")
-    if expected is None:
-        return
-    laid_down = {key for key, _ in flat(expected)}
-    for key in run.overrides:
-        if key not in laid_down:
-            yield Drift(key, "the default", shown(value_at(run.config, key)), "config")
+def differences(expected: Config, found: Config) -> Iterator[Difference]:
+    """Values that are laid down and that a run does not have; in open sections also those that it adds.
 
-
-def differences(expected: Config, found: Config) -> Iterator[Drift]:
-    """Values that a configuration lays down and a run does not have."""
-    values = dict(flat(found))
-    for key, wanted in flat(expected):
-        if is_free(key) or key not in values:
+    Other keys that only one of them has are those of another version, or of a part of a configuration.
+    """
+    for path, wanted, value in differing(expected, found):
+        key = ".".join(path)
+        in_both = path[0] in expected and path[0] in found
+        if is_free(key) or (ABSENT in (wanted, value) and not (is_open(key) and in_both)):
             continue
-        if not _equal(values[key], wanted):
-            kind: Literal["config", "protocol"] = "protocol" if key.split(".")[0] in PROTOCOL else "config"
-            yield Drift(key, shown(wanted), shown(values[key]), kind)
-
-
-def is_free(key: str) -> bool:
-    """May a run choose this without becoming another experiment?"""
-    return key.split(".")[0] in FREE or key in FREE_KEYS
+        yield difference(key, wanted, value)
 
 
 @cache
@@ -86,6 +74,21 @@ def expected_config(preset: str) -> Mapping[str, Any] | None:
     except AxiomError:
         return None  # a preset of another version, or of the user's own
     return merged(_defaults(), own)
+
+
+def _from_preset(run: RunSummary, preset: str) -> Iterable[Drift]:
+    """What the preset as it is now lays down; of all else, what the run noted."""
+    if not run.config or (expected := expected_config(preset)) is None:
+        return map(Drift.of, run.departures or ())
+    named = {key for key, _ in flat(expected)} if run.departures or run.overrides else ()
+    noted = _overridden(run) if run.departures is None else run.departures
+    beyond = [Drift.of(changed) for changed in noted if changed[0] not in named and not is_open(changed[0])]
+    return (*_compared(preset, _Same(run.config)), *beyond)
+
+
+def _overridden(run: RunSummary) -> list[Difference]:
+    """Hyperparameters that were set on the command line."""
+    return [difference(key, ABSENT, value_at(run.config, key)) for key in run.overrides]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +107,7 @@ class _Same:
 @cache
 def _compared(preset: str, found: _Same) -> tuple[Drift, ...]:
     expected = expected_config(preset)
-    return () if expected is None else tuple(differences(expected, found.config))
+    return () if expected is None else tuple(map(Drift.of, differences(expected, found.config)))
 
 
 @cache
@@ -121,9 +124,3 @@ def _defaults() -> Mapping[str, Any]:
         elif field.default is not MISSING and field.name != "hyperparams":
             values[field.name] = plain(field.default)
     return values
-
-
-def _equal(found: Any, wanted: Any) -> bool:
-    if isinstance(found, bool) or isinstance(wanted, bool):
-        return found is wanted
-    return bool(found == wanted)

@@ -9,9 +9,9 @@ from statistics import median
 
 from rl_training.errors import ConfigError
 from rl_training.zoo import formatting as fmt
-from rl_training.zoo.configs import Config, flat, shown
+from rl_training.zoo.configs import Config, flat, is_free, is_open, shown
 from rl_training.zoo.curves import Curve, first_reached, sample_efficiency, typical_time
-from rl_training.zoo.drift import drift_of, is_free
+from rl_training.zoo.drift import drift_of
 from rl_training.zoo.keys import in_order, require_keys
 from rl_training.zoo.statistics import CONFIDENCE, Estimate, Statistic, estimate, iqm
 from rl_training.zoo.summaries import RunSummary
@@ -41,6 +41,13 @@ class Group:
     def scores(self) -> list[float]:
         """The score of each run that has one."""
         return [score for run in self.runs if (score := run.score(self.which)) is not None]
+
+    @property
+    def episodes(self) -> tuple[int, int] | None:
+        """The fewest and the most episodes behind a run's score, as far as they are known."""
+        scored = [run for run in self.runs if run.score(self.which) is not None]
+        known = [count for run in scored if (count := run.episodes(self.which))]
+        return (min(known), max(known)) if known else None
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -89,13 +96,13 @@ class Group:
 
     @property
     def drift(self) -> dict[str, int]:
-        """What is not as in the preset, and in how many runs; what is trained before how long."""
+        """What is not as was laid down, and in how many runs; what is trained before how long."""
         counted = Counter(change for run in self.runs for change in drift_of(run))
         return {str(change): counted[change] for change in sorted(counted, key=lambda change: change.kind)}
 
     @property
     def drifted(self) -> int:
-        """How many runs are not what their preset says."""
+        """How many runs are not what their preset or manifest says."""
         return sum(bool(drift_of(run)) for run in self.runs)
 
     @property
@@ -190,11 +197,14 @@ def config_differences(groups: Sequence[Group], ignore: Sequence[str] = ()) -> l
 def _settings(group: Group) -> dict[str, list[str]]:
     """Every key of the configs of a group's runs, with the values that it has among them."""
     found: dict[str, list[str]] = {}
-    for config in {id(run.config): run.config for run in group.runs}.values():
-        for key, value in flat(config):
+    configs = [dict(flat(config)) for config in {id(run.config): run.config for run in group.runs}.values()]
+    for config in configs:
+        for key, value in config.items():
             texts = found.setdefault(key, [])
             if (text := shown(value)) not in texts:
                 texts.append(text)
+    for key in filter(is_open, found):
+        found[key] += [fmt.NONE] if any(key not in config for config in configs) else []
     return found
 
 

@@ -21,10 +21,10 @@ from rl_training.experiment.lock import holder_of
 from rl_training.experiment.loggers import read_rows
 from rl_training.experiment.metadata import read_metadata
 from rl_training.experiment.runs import CHECKPOINTS, EVALUATIONS, METRICS, checkpoint_steps, is_run_dir
+from rl_training.zoo.evaluations import EVALUATION, checkpoint_in
 from rl_training.zoo.suites import Protocol
 
 Stage = Literal["new", "unfinished", "trained", "done"]
-EVALUATION = "evaluation.json"
 SURROUNDINGS = ("versions", "hardware", "git")
 """What is recorded of the software, hardware and commit that a run was made with."""
 _CURVE = ("global_step", "elapsed_s", "return_mean", "success_rate")
@@ -78,13 +78,15 @@ class Job:
         try:
             found = json.loads((self.folder / EVALUATION).read_bytes())
             run = self.run_dir()
-            pointed = _metadata(run).get(f"{self.protocol.checkpoint}_checkpoint") if run else None
+            if run is None:
+                return None
+            pointed = _metadata(run).get(f"{self.protocol.checkpoint}_checkpoint")
             is_current = (
                 found["num_episodes"] == self.protocol.episodes
                 and found["which"] == self.protocol.checkpoint
-                and run is not None
+                and found["return_mean"] is not None  # as NaN is written
                 and pointed is not None
-                and Path(found["checkpoint"]).parts[-3:] == (run.name, *Path(pointed).parts)
+                and checkpoint_in(found["checkpoint"], run.name) == Path(pointed).name
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -8,6 +8,7 @@ algorithms for discrete and for continuous actions, every env has a board of its
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
@@ -48,6 +49,8 @@ class Entry:
     delta: Estimate | None = None
     probability: Estimate | None = None
     reason: str = ""
+    unscored: int = 0
+    """Runs of it that ended without a score, such as those that diverged: its rank does not know them."""
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -141,6 +144,8 @@ def _board(
         )
         counted = faithful
     contestants = _contestants(counted, by, which)
+    ended = [run for run in runs if run.status not in UNFINISHED and run.score(which) is None]
+    unscored = Counter({name: _size(own) for name, own in _contestants(ended, by, which).items()})
     envs = sorted({run.env_id for run in counted})
     chosen: Scale = scale or ("none" if len(envs) <= 1 and statistic != "gap" else "reference")
     pooled = {
@@ -155,12 +160,13 @@ def _board(
     scored: list[Entry] = []
     unranked: list[Entry] = []
     for name, groups in contestants.items():
+        entry = Entry(name, None, False, None, groups, unscored=unscored[name])
         if reason := _unranked(groups, envs, min_seeds):
-            unranked.append(Entry(name, None, False, None, groups, reason=reason))
+            unranked.append(replace(entry, reason=reason))
         else:
             strata = _strata(groups, envs, points)
             found = estimate(strata, STATISTICS[statistic], confidence=confidence)
-            scored.append(Entry(name, None, False, found, groups))
+            scored.append(replace(entry, score=found))
     entries = _ranked(scored, statistic)
     return Board([*entries, *unranked], envs, statistic, confidence, chosen, points, notes=notes)
 
@@ -177,6 +183,10 @@ def _contestants(runs: Sequence[RunSummary], by: Sequence[str], which: str) -> d
         name = " · ".join(group.values[:-1])
         found.setdefault(name, {})[group.values[-1]] = group
     return found
+
+
+def _size(groups: Mapping[str, Group]) -> int:
+    return sum(len(group.runs) for group in groups.values())
 
 
 def _unranked(groups: Mapping[str, Group], envs: Sequence[str], min_seeds: int) -> str:

@@ -46,7 +46,12 @@ def entry_data(entry: Entry) -> dict[str, Any]:
         **_bounds("", entry.score),
     }
     data |= _bounds("delta", entry.delta) | _bounds("probability", entry.probability)
-    data |= {"runs": len(entry.runs), "drifted_runs": entry.drifted, "reason": entry.reason or None}
+    data |= {
+        "runs": len(entry.runs),
+        "unscored_runs": entry.unscored,
+        "drifted_runs": entry.drifted,
+        "reason": entry.reason or None,
+    }
     for env, group in entry.by_env.items():
         data |= {f"{env}": group.score.value if group.score else None}
     return data
@@ -133,7 +138,8 @@ def _percent(share: Estimate | None) -> str:
 
 def _remarks(entry: Entry) -> str:
     drift = f"drift in {entry.drifted} of {len(entry.runs)}" if entry.drifted else ""
-    return "; ".join(text for text in (entry.reason, drift) if text)
+    lost = f"{entry.unscored} more without a score" if entry.unscored else ""
+    return "; ".join(text for text in (entry.reason, lost, drift) if text)
 
 
 def _bounds(name: str, score: Estimate | None) -> dict[str, float | None]:

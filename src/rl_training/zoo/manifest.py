@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_training.experiment.files import replace_atomically, saving, to_json
+from rl_training.zoo.asked import MANIFEST
 from rl_training.zoo.bands import Band, verdict
 from rl_training.zoo.jobs import SURROUNDINGS, Job
 from rl_training.zoo.suites import Protocol
 
-MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
 
 
@@ -29,6 +29,10 @@ class Plan:
     bands: Mapping[str, Band] = field(default_factory=dict)
     commit: str | None = None
     """The commit that runs, where there is no repository to ask."""
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The configuration of each name's runs, but for what each of them has of its own."""
+    overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the suite changes of each preset, by dotted key."""
 
     @property
     def names(self) -> list[str]:
@@ -54,6 +58,8 @@ def collect(plan: Plan, errors: Mapping[Job, str] | None = None) -> dict[str, An
         "episodes": plan.protocol.episodes,
         "checkpoint": plan.protocol.checkpoint,
         **about,
+        "configs": dict(plan.configs),
+        "overrides": {name: dict(values) for name, values in plan.overrides.items() if values},
         "summary": {name: _summary(plan, name, runs) for name in plan.names},
         "runs": runs,
     }

@@ -63,7 +63,8 @@ def group_table(view: Overview) -> Table:
     keys = view.groups[0].keys if view.groups else GROUP_BY
     columns = [Column(key, key.rpartition(".")[2], numeric=False) for key in keys]
     columns += [
-        Column("runs", "runs"), Column("steps", "steps"), Column("score", view.title), Column("best", "best"),
+        Column("runs", "runs"), Column("steps", "steps"), Column("score", view.title),
+        Column("episodes", "episodes"), Column("best", "best"),
     ]  # fmt: skip
     if view.threshold is not None:
         at = fmt.number(view.threshold)
@@ -93,6 +94,8 @@ def group_data(group: Group, view: Overview) -> dict[str, Any]:
         view.statistic: group.score.value if group.score else None,
         "low": low,
         "high": high,
+        "min_episodes": group.episodes[0] if group.episodes else None,
+        "max_episodes": group.episodes[1] if group.episodes else None,
         "best": group.best,
         "median_seconds": group.wall_seconds,
         "median_steps_per_second": group.steps_per_second,
@@ -112,7 +115,8 @@ def run_data(run: RunSummary, which: str = "final") -> dict[str, Any]:
     return {
         "path": run.path, "algo": run.algo, "env": run.env_id, "preset": run.preset, "seed": run.seed,
         "status": run.status, "created": run.created, "steps": run.steps, "score": run.score(which),
-        "best": run.best, "seconds": run.wall_seconds, "steps_per_second": run.steps_per_second,
+        "episodes": run.episodes(which), "best": run.best, "seconds": run.wall_seconds,
+        "steps_per_second": run.steps_per_second,
         "drift": [str(change) for change in drift_of(run)], "problems": list(run.problems),
     }  # fmt: skip
 
@@ -170,6 +174,12 @@ def steps_text(group: Group) -> str:
     return high if low == high else f"{low}{fmt.NONE}{high}"
 
 
+def episodes_text(group: Group) -> str:
+    """`100`, or `10–100` where runs were judged by different numbers of episodes."""
+    low, high = group.episodes or (0, 0)
+    return fmt.NONE if not high else str(high) if low == high else f"{low}{fmt.NONE}{high}"
+
+
 def status_text(group: Group) -> str:
     """`completed`, or `4 completed, 1 failed`."""
     statuses = group.statuses
@@ -216,6 +226,7 @@ def _cells(group: Group, view: Overview) -> dict[str, str]:
         "runs": str(len(group.runs)) if scored in (0, len(group.runs)) else f"{scored} of {len(group.runs)}",
         "steps": steps_text(group),
         "score": score_text(group.score),
+        "episodes": episodes_text(group),
         "best": fmt.number(group.best, decimals_for(Estimate(group.best)))
         if group.best is not None
         else fmt.NONE,

@@ -58,7 +58,7 @@ def _notices(view: Overview) -> str:
     runs, found = view.runs, []
     if drifted := sum(bool(drift_of(run)) for run in runs):
         verb = "is" if drifted == 1 else "are"
-        text = f"{drifted} of {len(runs)} runs {verb} not what the preset says."
+        text = f"{drifted} of {len(runs)} runs {verb} not what their preset or manifest says."
         found.append(notice(text, ["What differs is listed under Drift."], "interrupted"))
     if mixed := mixtures(view):
         more = ["…", mixed[-1]] if len(mixed) > 5 else mixed[4:]
@@ -171,7 +171,7 @@ def _differences(view: Overview) -> str:
 
 
 def _drift(view: Overview) -> str:
-    """Groups whose runs are not what their preset says."""
+    """Groups whose runs are not what their preset or manifest says."""
     rows = [
         [escape(group.label), escape(change), f"{count} of {len(group.runs)}"]
         for group in view.groups
@@ -179,7 +179,7 @@ def _drift(view: Overview) -> str:
     ]
     if not rows:
         return ""
-    content = table(("Group", "Difference from the preset", "Runs"), rows[:MAX_LISTED], numeric=(2,))
+    content = table(("Group", "Difference", "Runs"), rows[:MAX_LISTED], numeric=(2,))
     if len(rows) > MAX_LISTED:
         content += f'<p class="below">The first {MAX_LISTED} of {fmt.count(len(rows))}.</p>'
     return section("Drift", content, summary=f"{len(rows)} differences", name="drift")
@@ -194,12 +194,13 @@ def _runs(view: Overview) -> str:
         cells = [
             escape(run.algo), escape(run.env_id), escape(run.preset or fmt.NONE), escape(run.seed),
             fmt.count(run.steps), fmt.number(score) if score is not None else fmt.NONE,
+            str(run.episodes(which) or fmt.NONE) if score is not None else fmt.NONE,
             fmt.duration(run.wall_seconds) if run.wall_seconds else fmt.NONE,
             f'<span class="badge {kind}">{escape(run.status)}</span>', f"<code>{escape(run.path)}</code>",
         ]  # fmt: skip
         rows.append(cells)
-    columns = ("Algorithm", "Env", "Preset", "Seed", "Steps", "Score", "Time", "Status", "Path")
-    content = f'<div class="wide">{table(columns, rows, numeric=(3, 4, 5, 6))}</div>'
+    columns = ("Algorithm", "Env", "Preset", "Seed", "Steps", "Score", "Episodes", "Time", "Status", "Path")
+    content = f'<div class="wide">{table(columns, rows, numeric=(3, 4, 5, 6, 7))}</div>'
     if len(view.runs) > MAX_ROWS:
         content += f'<p class="below">The first {fmt.count(MAX_ROWS)} of {fmt.count(len(view.runs))}.</p>'
     return section("Runs", content, summary=fmt.count(len(view.runs)), name="runs")

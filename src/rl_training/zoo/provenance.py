@@ -10,7 +10,8 @@ from typing import Any
 from rl_training.experiment.runs import CONFIG
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.page import command, pairs, section, table
-from rl_training.zoo.records import RunRecord, mapping, number
+from rl_training.zoo.records import RunRecord
+from rl_training.zoo.rows import mapping, number
 
 TIMES = (("started", "created"), ("ended", "ended"))
 

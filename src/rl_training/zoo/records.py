@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,30 +19,11 @@ from rl_training.experiment.runs import (
     is_checkpoint_dir,
     missing_path_message,
 )
+from rl_training.zoo.evaluations import EvaluationPoint, evaluation_of, read_judgement, sorted_rows
+from rl_training.zoo.rows import Row, number, read_rows
 
 RETURN, LENGTH, STEPS = "rollout/return_mean", "rollout/length_mean", "environment steps"
 Point = tuple[float, float]
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationPoint:
-    """One evaluation: the mean of its episodes and how far they spread."""
-
-    step: int
-    mean: float
-    std: float
-    returns: tuple[float, ...]
-
-    @property
-    def low(self) -> float:
-        """The worst episode."""
-        return min(self.returns, default=self.mean)
-
-    @property
-    def high(self) -> float:
-        """The best episode."""
-        return max(self.returns, default=self.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +45,10 @@ class RunRecord:
     metrics: tuple[Row, ...] = ()
     evaluations: tuple[EvaluationPoint, ...] = ()
     evaluation_seconds: float = 0.0
+    final_evaluation: EvaluationPoint | None = None
+    """What the run was judged by where it ended, or else the newest evaluation, if that has a mean."""
+    best_evaluation: EvaluationPoint | None = None
+    """What its best checkpoint was judged by, or else the best evaluation; of equals the first."""
     checkpoints: tuple[CheckpointEntry, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -119,16 +103,6 @@ class RunRecord:
                 return float(row["global_step"]) / elapsed
         return None
 
-    @property
-    def final_evaluation(self) -> EvaluationPoint | None:
-        """The newest evaluation."""
-        return self.evaluations[-1] if self.evaluations else None
-
-    @property
-    def best_evaluation(self) -> EvaluationPoint | None:
-        """The evaluation with the highest mean; of equals the first, as the best checkpoint is chosen."""
-        return max(self.evaluations, key=lambda e: e.mean, default=None)
-
     def series(self, key: str) -> list[Point]:
         """A metric over environment steps; what is not a number is left out."""
         values = ((float(row["global_step"]), number(row.get(key))) for row in self.metrics)
@@ -167,10 +141,13 @@ def read_run(path: str | Path) -> RunRecord:
     config = _config(path, problems)
     metadata = _metadata(path, problems)
     metrics = tuple(read_rows(path / METRICS, problems))
-    rows = list(read_rows(path / EVALUATIONS, problems))
+    rows = sorted_rows(path / EVALUATIONS, problems)
     evaluations = [point for row in rows if (point := evaluation_of(row))]
-    if len(evaluations) < len(rows):
-        problems.append(f"{EVALUATIONS}: {len(rows) - len(evaluations)} without a mean return, left out")
+    final, best = evaluation_of(rows[-1]) if rows else None, max(evaluations, key=_mean, default=None)
+    if (judged := read_judgement(str(path.resolve()), problems)) is not None:
+        newest = int(rows[-1]["global_step"]) if rows else -1
+        final = judged.point if judged.is_final(metadata, newest) else final
+        best = judged.point if judged.is_best(metadata) else best
     checkpoints = _checkpoints(path)
     problems += _lost_checkpoints(metadata, checkpoints)
     return RunRecord(
@@ -178,23 +155,17 @@ def read_run(path: str | Path) -> RunRecord:
         config=config,
         metadata=metadata,
         metrics=metrics,
-        evaluations=tuple(sorted(evaluations, key=lambda e: e.step)),
+        evaluations=tuple(evaluations),
         evaluation_seconds=max([number(row.get("elapsed_s")) or 0.0 for row in rows], default=0.0),
+        final_evaluation=final,
+        best_evaluation=best,
         checkpoints=checkpoints,
         problems=tuple(problems),
     )
 
 
-def number(value: Any) -> float | None:
-    """A number one can draw, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) < 1e100 else None  # NaN is not below anything
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """A mapping from a file, or an empty one where the file has something else."""
-    return value if isinstance(value, dict) else {}
+def _mean(evaluation: EvaluationPoint) -> float:
+    return evaluation.mean
 
 
 def _require_run(path: Path) -> None:
@@ -232,43 +203,6 @@ def _problem(path: Path, name: str, error: Exception) -> str:
     if isinstance(error, RecursionError):
         return f"{name}: nested too deeply"
     return str(error).replace(f"{path}/", "").replace(str(path), path.resolve().name)
-
-
-def read_rows(path: Path, problems: list[str]) -> Iterator[Row]:
-    """The readable rows of a JSONL file; a torn line costs itself and no other."""
-    bad: list[int] = []
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line_number, line in enumerate(file, 1):
-                row = _row(line)
-                if row is None:
-                    bad.append(line_number)
-                else:
-                    yield row
-    except OSError as error:
-        problems.append(f"{path.name}: cannot be read: {error.strerror}")
-    if bad:
-        where = ", ".join(map(str, bad[:5])) + (", …" if len(bad) > 5 else "")
-        problems.append(f"{path.name}: {len(bad)} damaged line{'s' * (len(bad) > 1)} left out: line {where}")
-
-
-def _row(line: str) -> Row | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    step = number(row.get("global_step")) if isinstance(row, dict) else None
-    return row if step is not None and step >= 0 else None
-
-
-def evaluation_of(row: Row) -> EvaluationPoint | None:
-    mean = number(row.get("return_mean"))
-    if mean is None:
-        return None
-    returns = row.get("returns")
-    numbers = [number(r) for r in returns] if isinstance(returns, list) else []
-    finite = tuple(r for r in numbers if r is not None)
-    return EvaluationPoint(int(row["global_step"]), mean, number(row.get("return_std")) or 0.0, finite)
 
 
 def _checkpoints(path: Path) -> tuple[CheckpointEntry, ...]:

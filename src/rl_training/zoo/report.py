@@ -10,18 +10,11 @@ from rl_training.errors import AxiomError
 from rl_training.experiment.files import replace_atomically
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, Mark, chart, stacked_bar
+from rl_training.zoo.evaluations import EvaluationPoint
 from rl_training.zoo.page import figures, notice, page, section, table
 from rl_training.zoo.provenance import checkpoints, commands, configuration, environment, resumes, traceback
-from rl_training.zoo.records import (
-    LENGTH,
-    RETURN,
-    STEPS,
-    EvaluationPoint,
-    RunRecord,
-    mapping,
-    number,
-    read_run,
-)
+from rl_training.zoo.records import LENGTH, RETURN, STEPS, RunRecord, read_run
+from rl_training.zoo.rows import mapping, number
 
 STATUSES = ("completed", "running", "interrupted", "failed")
 
@@ -171,7 +164,8 @@ def _score(evaluation: EvaluationPoint | None) -> tuple[str, str]:
     if evaluation is None:
         return fmt.NONE, "none recorded"
     value, _, std = fmt.spread(evaluation.mean, evaluation.std).partition(" ± ")
-    return value, f"± {std}, step {fmt.count(evaluation.step)}"
+    episodes = f"{len(evaluation.returns)} episodes, " if evaluation.returns else ""
+    return value, f"± {std}, {episodes}step {fmt.count(evaluation.step)}"
 
 
 def _hint(e: EvaluationPoint) -> str:

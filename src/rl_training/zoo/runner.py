@@ -95,6 +95,8 @@ class Process:
             return f"its evaluation cannot be read: {error}"
         reached = "done" if self.verb == "eval" else "trained"
         stage = self.job.stage()
+        if self.verb == "eval" and stage == "trained":
+            return "its evaluation has no finite mean return, or is of another checkpoint"
         return (
             None if stage in (reached, "done") else f"{self.verb} ended without an error, but it is {stage}"
         )

@@ -2,8 +2,8 @@
 
 The index is a cache and nothing else: it lives in the user's cache directory (never among the runs, which
 may be read-only or shared), one file a scanned directory, replaced in one step. An entry counts only while
-size and modification time of each of the run's files are what they were. Whatever is wrong with it, the runs
-are read.
+size and modification time are what they were: of each of the run's files, of the evaluation beside it and of
+the manifest above it. Whatever is wrong with it, the runs are read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from rl_training.experiment.runs import (
     METRICS,
     missing_path_message,
 )
+from rl_training.zoo.asked import Manifests, manifest_of
 from rl_training.zoo.configs import Config, ConfigReader
+from rl_training.zoo.evaluations import EVALUATION
 from rl_training.zoo.summaries import FIELDS, RunSummary, summarize
 
-FORMAT = 1
+FORMAT = 2
 WORTH_INDEXING = 200  # fewer runs are read faster than anybody notices
 SETTLED_NS = 2_000_000_000  # a file changed less long ago may change again within its clock's tick
 FILES = (CONFIG, METADATA, METRICS, EVALUATIONS)
@@ -102,7 +104,36 @@ def find_runs(root: str) -> tuple[list[Found], list[tuple[str, str]]]:
     found: list[Found] = []
     foreign: list[tuple[str, str]] = []
     _walk(root, os.path.realpath(root), found, foreign, set())
-    return found, foreign
+    around = _Surroundings()
+    return [
+        Found(run.path, run.real, run.names, run.signature + around.signature(run.real)) for run in found
+    ], foreign
+
+
+class _Surroundings:
+    """Modification time and size of what a run is judged by outside of it, each file looked at once."""
+
+    def __init__(self) -> None:
+        self._of_file: dict[str, Signature] = {}
+        self._of_folder: dict[str, Signature] = {}
+
+    def signature(self, real: str) -> Signature:
+        """Of the evaluation beside a run and the manifest above it."""
+        folder = os.path.dirname(real)
+        known = self._of_folder.get(folder)
+        if known is None:
+            known = self._file(os.path.join(folder, EVALUATION)) + self._file(manifest_of(real))
+            self._of_folder[folder] = known
+        return known
+
+    def _file(self, path: str) -> Signature:
+        if path not in self._of_file:
+            try:
+                status = os.stat(path)
+                self._of_file[path] = [status.st_mtime_ns, status.st_size]
+            except OSError:
+                self._of_file[path] = [0, 0]
+        return self._of_file[path]
 
 
 def _walk(
@@ -165,12 +196,13 @@ def _read(root: str, found: Sequence[Found], use_index: bool) -> tuple[list[RunS
     """The runs, from the index where it still holds; how many of them came from there."""
     use_index = use_index and len(found) >= WORTH_INDEXING
     index = Index.load(root) if use_index else Index(root)
-    reader, now, hits = ConfigReader(), time.time_ns(), 0
+    reader, manifests, now, hits = ConfigReader(), Manifests(), time.time_ns(), 0
     runs: list[RunSummary] = []
     for run in found:
         summary = index.get(run)
         if summary is None:
-            summary = summarize(run.path, run.names, reader)
+            summary = summarize(run.path, run.real, run.names, reader)
+            summary = manifests.judge(summary, run.real)
         else:
             hits += 1
         runs.append(summary)

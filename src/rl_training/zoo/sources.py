@@ -1,9 +1,10 @@
 """Runs from whatever names them: a run, a directory of runs, or a manifest (a JSON file that lists results).
 
 A manifest has a list `runs`. An entry points to a run directory (`run_dir`, relative to the manifest) or
-holds the result itself: `seed`, `return_mean` or `returns`, `global_step`, `seconds`, `curve`. What the top
-says (`preset`, `algo`, `env_id`) holds for every entry that does not say otherwise; with `config` at the top
-or in an entry, a run that has other values is flagged as drift.
+holds the result itself: `seed`, `return_mean` or `returns`, `global_step`, `seconds`, `curve`, `checkpoint`
+(`latest` or `best`: whose result it is). What the top says (`preset`, `algo`, `env_id`) holds for every entry
+that does not say otherwise; with `config` at the top or in an entry, a run that has other values is flagged
+as drift.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 
 from rl_training.errors import AxiomError, CheckpointError
 from rl_training.experiment.presets import load_preset
+from rl_training.zoo.asked import Manifests
 from rl_training.zoo.configs import ConfigReader
 from rl_training.zoo.drift import differences
-from rl_training.zoo.records import mapping, number
+from rl_training.zoo.evaluations import Judgement, Trained, best_score, final_score, trained_from
+from rl_training.zoo.rows import mapping, number
 from rl_training.zoo.scan import PARTS, scan
 from rl_training.zoo.summaries import RunSummary, summarize
 
@@ -67,40 +70,43 @@ def _run(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
         names = frozenset(part for part in PARTS if os.path.exists(os.path.join(path, part)))
         if len(names) < 2:
             raise CheckpointError(f"{manifest}: run {index + 1}: {path}: not a run directory")
-        run = summarize(path, names, ConfigReader())
-        expected = entry.get("config")
-        drift = [change.key for change in differences(mapping(expected), run.config)]
-        return replace(run, drifted=[*run.drifted, *drift]) if drift else run
+        real = os.path.realpath(path)
+        run = Manifests().judge(summarize(path, real, names, ConfigReader()), real)
+        drift = list(differences(mapping(entry.get("config")), run.config))
+        return replace(run, unasked=[*run.unasked, *drift]) if drift else run
     return _recorded(manifest, index, entry)
 
 
 def _recorded(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
-    """A result that stands in the manifest itself."""
-    given = entry.get("returns")
-    returns = [n for r in (given if isinstance(given, list) else ()) if (n := number(r)) is not None]
-    final = number(entry.get("return_mean"))
-    if final is None:
-        if not returns:
-            raise CheckpointError(f"{manifest}: run {index + 1}: neither run_dir nor return_mean nor returns")
-        final = sum(returns) / len(returns)
-    steps, seconds = int(number(entry.get("global_step")) or 0), number(entry.get("seconds"))
-    points = [mapping(p) for p in curve] if isinstance(curve := entry.get("curve"), list) else []
-    known = [
-        p
-        for p in points
-        if number(p.get("global_step")) is not None and number(p.get("return_mean")) is not None
-    ]
-    known = [p for p in known if number(p["global_step"]) != steps]
+    """A result that stands in the manifest itself, scored as the run that it came from would be."""
+    trained = _curve(entry)
+    steps = int(number(entry.get("global_step")) or max(trained.newest, 0))
+    seconds = number(entry.get("seconds"))
+    best_step = max(trained.points, key=lambda point: point[2])[0] if trained.points else steps
+    pointers = {"latest_checkpoint": f"step_{steps}", "best_checkpoint": f"step_{best_step}"}
+    is_best = entry.get("checkpoint") == "best"
+    mean, returns = _mean(manifest, index, entry)
+    episodes = int(number(entry.get("episodes")) or len(returns)) or None
+    checkpoint = pointers["best_checkpoint" if is_best else "latest_checkpoint"]
+    judged = Judgement(checkpoint, mean, episodes=episodes, returns=returns)
+    final, best = final_score(trained, judged, pointers), best_score(trained, judged, pointers)
+    points = list(trained.points)
+    if mean is not None and trained.newest < steps and not is_best:
+        points.append((steps, seconds, mean, episodes))
     return replace(
         _named(manifest, index, entry),
         status=str(entry.get("status") or "completed"),
         steps=steps,
         wall_seconds=seconds,
         steps_per_second=steps / seconds if seconds else None,
-        eval_steps=[*(int(p["global_step"]) for p in known), steps],
-        eval_seconds=[*(number(p.get("elapsed_s")) for p in known), seconds],
-        eval_means=[*(float(p["return_mean"]) for p in known), final],
-        returns=returns,
+        eval_steps=[point[0] for point in points],
+        eval_seconds=[point[1] for point in points],
+        eval_means=[point[2] for point in points],
+        final=final.mean,
+        final_episodes=final.episodes,
+        best=best.mean,
+        best_episodes=best.episodes,
+        returns=final.returns,
     )
 
 
@@ -114,6 +120,25 @@ def _named(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
         seed=str(entry.get("seed", "unknown")),
         preset=str(entry["preset"]) if entry.get("preset") else None,
     )
+
+
+def _mean(manifest: Path, index: int, entry: Mapping[str, Any]) -> tuple[float | None, list[float]]:
+    """The mean return of a result, None if it is no finite number, and the returns behind it."""
+    given = entry.get("returns")
+    numbers = [number(value) for value in (given if isinstance(given, list) else ())]
+    returns = [value for value in numbers if value is not None]
+    if "return_mean" in entry:
+        return number(entry["return_mean"]), returns
+    if not numbers:
+        raise CheckpointError(f"{manifest}: run {index + 1}: neither run_dir nor return_mean nor returns")
+    return sum(returns) / len(returns) if len(returns) == len(numbers) else None, returns
+
+
+def _curve(entry: Mapping[str, Any]) -> Trained:
+    """The evaluations on the way."""
+    curve = entry.get("curve")
+    rows = [dict(mapping(row)) for row in (curve if isinstance(curve, list) else ())]
+    return trained_from([row for row in rows if number(row.get("global_step")) is not None])
 
 
 def _preset(entry: Mapping[str, Any]) -> tuple[str, str]:

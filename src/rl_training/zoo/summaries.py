@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,16 +11,16 @@ from typing import Any
 
 from rl_training.errors import AxiomError
 from rl_training.experiment.files import read_at_once
-from rl_training.experiment.metadata import read_metadata
-from rl_training.experiment.runs import CONFIG, EVALUATIONS, METADATA, METRICS
-from rl_training.zoo.configs import Config, ConfigReader, value_at
-from rl_training.zoo.records import RETURN, evaluation_of, mapping, number, read_rows
+from rl_training.experiment.metadata import PRESET_DIFFERENCES, read_metadata
+from rl_training.experiment.runs import CONFIG, METADATA, METRICS
+from rl_training.experiment.sections import ABSENT
+from rl_training.zoo.configs import Config, ConfigReader, Difference, difference, is_free, value_at
+from rl_training.zoo.evaluations import best_score, final_score, milliseconds, read_judgement, read_trained
+from rl_training.zoo.records import RETURN
+from rl_training.zoo.rows import mapping, number, row_of
 
 _TAIL = 16 << 10
 _LARGE = 16 << 20
-Evaluation = tuple[int, float | None, float]
-"""Step, seconds, mean return."""
-_NUMBERS = re.compile(rb"\[[-+.\deE, ]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,24 @@ class RunSummary:
     eval_steps: Sequence[int] = ()
     eval_seconds: Sequence[float | None] = ()
     eval_means: Sequence[float] = ()
+    final: float | None = None
+    """The mean return that the run was judged by where it ended, or else that of its newest evaluation."""
+    final_episodes: int | None = None
+    best: float | None = None
+    """The same of its best checkpoint."""
+    best_episodes: int | None = None
     returns: Sequence[float] = ()
+    """Of the episodes behind `final`."""
     training_return: float | None = None
     overrides: Sequence[str] = ()
     drifted: Sequence[str] = ()
+    """Keys that a resume changed in the middle of the run."""
+    departures: Sequence[Difference] | None = None
+    """What is not as in the preset, as it was noted when the run was made; None: it was not."""
+    unasked: Sequence[Difference] = field(default_factory=list)
+    """What is not as the manifest says that the run belongs to."""
+    granted: Sequence[str] = field(default_factory=list)
+    """Keys in which that manifest wants something else than the preset."""
     problems: Sequence[str] = ()
     config: Config = field(default_factory=dict)
 
@@ -54,19 +67,13 @@ class RunSummary:
         """The directory's name."""
         return os.path.basename(os.path.abspath(self.path))
 
-    @property
-    def final(self) -> float | None:
-        """Mean return of the newest evaluation."""
-        return self.eval_means[-1] if self.eval_means else None
-
-    @property
-    def best(self) -> float | None:
-        """Mean return of the best evaluation."""
-        return max(self.eval_means, default=None)
-
     def score(self, which: str = "final") -> float | None:
         """The number that stands for the run."""
         return self.best if which == "best" else self.final
+
+    def episodes(self, which: str = "final") -> int | None:
+        """How many episodes are behind that number, where it is known."""
+        return self.best_episodes if which == "best" else self.final_episodes
 
     def value(self, key: str) -> Any:
         """A property of the run by the name commands use, or else a key of its config."""
@@ -89,24 +96,30 @@ class RunSummary:
 
 FIELDS = (
     "algo", "env_id", "seed", "preset", "status", "created", "tags", "steps", "wall_seconds",
-    "steps_per_second", "eval_steps", "eval_seconds", "eval_means", "returns", "training_return",
-    "overrides", "drifted", "problems",
+    "steps_per_second", "eval_steps", "eval_seconds", "eval_means", "final", "final_episodes", "best",
+    "best_episodes", "returns", "training_return",
+    "overrides", "drifted", "departures", "unasked", "granted", "problems",
 )  # fmt: skip
 """Everything but the path and the config, in the order the index keeps it."""
 
 
-def summarize(path: str, names: frozenset[str], reader: ConfigReader) -> RunSummary:
-    """Read a run directory that has these files; whatever is damaged is told in `problems`."""
+def summarize(path: str, real: str, names: frozenset[str], reader: ConfigReader) -> RunSummary:
+    """Read a run directory (`real` is where it really lies) that has these files, and what lies beside it.
+
+    Whatever is damaged is told in `problems`.
+    """
     problems: list[str] = []
     config, own = _config(path, reader, problems)
     metadata = _metadata(path, problems)
-    evaluations, returns = _evaluations(path, names, config, problems)
+    trained = read_trained(path, names, config, problems)
+    judged = read_judgement(real, problems)
+    final, best = final_score(trained, judged, metadata), best_score(trained, judged, metadata)
     last = _last_row(path, names, problems)
     parts = os.path.basename(path).split("__")
     known = parts if len(parts) >= 4 else ["unknown"] * 3
-    elapsed = _milliseconds(last.get("elapsed_s")) if last else None
+    elapsed = milliseconds(last.get("elapsed_s")) if last else None
     logged = int(last["global_step"]) if last else 0
-    seconds = [s for s in (elapsed, *(row[1] for row in evaluations)) if s]
+    seconds = [s for s in (elapsed, *(row[1] for row in trained.points)) if s]
     return RunSummary(
         path=path,
         algo=str(config.get("algo") or known[0]),
@@ -116,16 +129,21 @@ def summarize(path: str, names: frozenset[str], reader: ConfigReader) -> RunSumm
         status=str(metadata.get("status") or "unknown"),
         created=str(metadata.get("created_at_utc") or ""),
         tags=list(map(str, tags)) if isinstance(tags := metadata.get("tags"), list) else [],
-        steps=max([0, logged, *(row[0] for row in evaluations)]),
+        steps=max(0, logged, trained.newest),
         wall_seconds=max(seconds, default=None),
         steps_per_second=logged / elapsed if elapsed else None,
-        eval_steps=[row[0] for row in evaluations],
-        eval_seconds=[row[1] for row in evaluations],
-        eval_means=[row[2] for row in evaluations],
-        returns=returns,
+        eval_steps=[row[0] for row in trained.points],
+        eval_seconds=[row[1] for row in trained.points],
+        eval_means=[row[2] for row in trained.points],
+        final=final.mean,
+        final_episodes=final.episodes,
+        best=best.mean,
+        best_episodes=best.episodes,
+        returns=final.returns,
         training_return=number(last.get(RETURN)) if last else None,
         overrides=_overrides(metadata),
         drifted=_drifted(metadata),
+        departures=_departures(metadata),
         problems=problems,
         config=config,
     )
@@ -155,62 +173,6 @@ def _metadata(folder: str, problems: list[str]) -> Mapping[str, Any]:
         return {}
 
 
-def _evaluations(
-    folder: str, names: frozenset[str], config: Config, problems: list[str]
-) -> tuple[list[Evaluation], list[float]]:
-    """Every evaluation by step, and the last one's returns; none is no problem where none is asked for."""
-    if EVALUATIONS not in names:
-        if number(value_at(config, "evaluation.every_steps")) != 0:
-            problems.append(f"{EVALUATIONS}: not there")
-        return [], []
-    path = f"{folder}/{EVALUATIONS}"
-    if (sound := _sound_evaluations(path)) is not None:
-        return sound
-    rows = list(read_rows(Path(path), problems))
-    found = [
-        (int(row["global_step"]), _milliseconds(row.get("elapsed_s")), mean, row)
-        for row in rows
-        if (mean := number(row.get("return_mean"))) is not None
-    ]
-    if len(found) < len(rows):
-        problems.append(f"{EVALUATIONS}: {len(rows) - len(found)} without a mean return, left out")
-    found.sort(key=lambda row: row[0])
-    return [row[:3] for row in found], _returns(found[-1][3]) if found else []
-
-
-def _sound_evaluations(path: str) -> tuple[list[Evaluation], list[float]] | None:
-    """The evaluations of a file without a flaw, parsed at once; None for what must be read line by line.
-
-    Returns and seeds of single episodes are most of such a file, and only the last ones are wanted: other
-    lists of numbers become a zero before the text is parsed.
-    """
-    try:
-        head, _, last = read_at_once(path, _LARGE).removesuffix(b"\n").rpartition(b"\n")
-        before = _NUMBERS.sub(b"0", head).replace(b"\n", b",") + b"," if head else b""
-        rows = json.loads(b"[%b%b]" % (before, last))
-        found = [
-            (row["global_step"], _milliseconds(row.get("elapsed_s")), row["return_mean"]) for row in rows
-        ]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
-    lines = head.count(b"\n") + 2 if head else 1
-    steps = [s for s, _, mean in found if type(s) is int and type(mean) is float and abs(mean) < 1e100]
-    is_sound = len(found) == len(steps) == lines and steps == sorted(steps) and steps[0] >= 0
-    return (found, _returns(rows[-1])) if is_sound else None
-
-
-def _milliseconds(value: Any) -> float | None:
-    """Seconds to the third decimal: nobody times a run more finely, and the index stays small."""
-    seconds = number(value)
-    return None if seconds is None else round(seconds, 3)
-
-
-def _returns(row: Mapping[str, Any]) -> list[float]:
-    """The returns of an evaluation's episodes."""
-    point = evaluation_of(dict(row))
-    return list(point.returns) if point else []
-
-
 def _last_row(folder: str, names: frozenset[str], problems: list[str]) -> Mapping[str, Any] | None:
     """The newest readable line of the metrics, without reading what is before it."""
     if METRICS not in names:
@@ -225,7 +187,7 @@ def _last_row(folder: str, names: frozenset[str], problems: list[str]) -> Mappin
     for line in reversed(lines):
         if not line.strip():
             continue
-        if (row := _row(line)) is not None:
+        if (row := row_of(line)) is not None:
             if damaged:
                 problems.append(f"{METRICS}: damaged at its end")
             return row
@@ -233,15 +195,6 @@ def _last_row(folder: str, names: frozenset[str], problems: list[str]) -> Mappin
     if damaged:
         problems.append(f"{METRICS}: damaged")
     return None
-
-
-def _row(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        row = mapping(json.loads(line))
-    except (ValueError, RecursionError):
-        return None
-    step = number(row.get("global_step"))
-    return row if step is not None and step >= 0 else None
 
 
 def _overrides(metadata: Mapping[str, Any]) -> list[str]:
@@ -264,3 +217,16 @@ def _drifted(metadata: Mapping[str, Any]) -> list[str]:
         for change in mapping(resume)["drift"]
     ]
     return list(dict.fromkeys(str(change["key"]) for change in changes if change.get("key")))
+
+
+def _departures(metadata: Mapping[str, Any]) -> list[Difference] | None:
+    """Where the run left its preset, as far as that makes it another experiment."""
+    noted = metadata.get(PRESET_DIFFERENCES)
+    if not isinstance(noted, list):
+        return None
+    found = [mapping(change) for change in noted]
+    return [
+        difference(str(change["key"]), change.get("preset", ABSENT), change.get("run", ABSENT))
+        for change in found
+        if change.get("key") and not is_free(str(change["key"]))
+    ]

@@ -22,7 +22,9 @@ from rl_training.errors import CheckpointError, ConfigError, SaveError
 from rl_training.experiment import metadata
 from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.experiment.find import find_checkpoint
+from rl_training.experiment.layers import Layer, preset_layers, resolve_layers
 from rl_training.experiment.lock import RunLock
+from rl_training.experiment.metadata import read_metadata
 from rl_training.experiment.run import Run
 from rl_training.experiment.runs import checkpoint_steps, make_run_dir, run_of
 from rl_training.types import Spec
@@ -334,3 +336,33 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 def _no_replace(*_: Any) -> None:
     raise OSError(28, "full")
+
+
+def test_a_run_notes_where_it_leaves_its_preset(tmp_path: Path) -> None:
+    layers = [
+        *preset_layers("ppo/cartpole"),
+        Layer("test", {"env_kwargs": {"g": 9.8}, "output_dir": str(tmp_path)}),
+    ]
+    run = Run.create(resolve_layers(layers).config, SPEC, preset="ppo/cartpole")
+    written = [
+        {"key": "output_dir", "preset": "runs", "run": str(tmp_path)}, {"key": "env_kwargs.g", "run": 9.8},
+    ]  # fmt: skip
+    assert read_metadata(run.dir)["preset_differences"] == written
+    path = run.save(state(10), 10, best=False)
+    assert path is not None
+    run.close()
+    changed = resolve_layers([*layers, Layer("test", {"total_timesteps": 7})]).config
+    again = Run.reopen(run.dir, changed, SPEC, path)
+    again.record_resume(("exact", ""), 10, {})
+    again.close()
+    longer = {"key": "total_timesteps", "preset": 100_000, "run": 7}
+    assert sorted(read_metadata(run.dir)["preset_differences"], key=str) == sorted(
+        [longer, *written], key=str
+    )
+
+
+@pytest.mark.parametrize("preset", [None, "of/another-version"])
+def test_without_a_preset_that_is_known_nothing_is_noted(tmp_path: Path, preset: str | None) -> None:
+    run = Run.create(config(tmp_path), SPEC, preset=preset)
+    run.close()
+    assert read_metadata(run.dir)["preset_differences"] is None

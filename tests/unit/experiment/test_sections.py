@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_training.experiment.sections import flat, merged, nested
+from rl_training.experiment.sections import ABSENT, differing, flat, merged, nested
 
 
 def test_sections_are_merged_and_values_replaced() -> None:
@@ -24,3 +24,11 @@ def test_a_dotted_key_is_a_part_of_a_configuration() -> None:
 def test_values_by_the_keys_that_lead_to_them() -> None:
     values = {"seed": 1, "env": {"atari": {"threads": 2}, "resize": [8, 8]}, "env_kwargs": {}}
     assert dict(flat(values)) == {("seed",): 1, ("env", "atari", "threads"): 2, ("env", "resize"): [8, 8]}
+
+
+def test_what_differs_between_two_has_the_values_of_both() -> None:
+    one = {"seed": 1, "env": {"noop": 1, "same": [1]}, "env_kwargs": {}, "gone": 2}
+    two = {"seed": 1.0, "env": {"noop": True, "same": [1]}, "env_kwargs": {"g": None}}
+    assert list(differing(one, two)) == [
+        (("env", "noop"), 1, True), (("gone",), 2, ABSENT), (("env_kwargs", "g"), ABSENT, None),
+    ]  # fmt: skip

@@ -51,7 +51,8 @@ def main(argv: list[str]) -> int:
         run = Path(option(argv, "--output-dir")) / f"run{time.time_ns()}"
         (run / "checkpoints").mkdir(parents=True)
         about: dict[str, Any] = {"git": {"commit": "c"}, "hardware": {}, "versions": {}}
-        write(run, {"status": "running", "seed": seed, "bonus": bonus(argv), **about})
+        diverges = f"--diverge-at={seed}" in argv
+        write(run, {"status": "running", "seed": seed, "bonus": bonus(argv), "diverges": diverges, **about})
         return train(run, 0)
     run = Path(option(argv, "--checkpoint"))
     note(verb, read(run)["seed"])
@@ -107,7 +108,7 @@ def evaluate(run: Path, episodes: int, argv: list[str]) -> int:
     seed = read(run)["seed"]
     note("eval", seed)
     returns = [float(seed * 10 + i) + LIFT + read(run).get("bonus", 0) for i in range(episodes)]
-    mean = sum(returns) / episodes
+    mean = None if read(run).get("diverges") else sum(returns) / episodes  # NaN is written as null
     checkpoint = str(run / read(run)["latest_checkpoint"])
     scores = {"return_mean": mean, "return_std": 1.0, "returns": returns}
     print(json.dumps({**scores, "num_episodes": episodes, "checkpoint": checkpoint}))

@@ -16,6 +16,7 @@ from rl_training.cli import main
 from rl_training.errors import AxiomError, CheckpointError
 from rl_training.zoo import significance
 from rl_training.zoo.compare import Samples, compare_returns, compare_speeds, is_worse, judge
+from rl_training.zoo.drift import drift_of
 from rl_training.zoo.pairing import match
 from rl_training.zoo.sources import runs_of
 from rl_training.zoo.suites import load_suite
@@ -223,7 +224,8 @@ def test_manifests_hold_results_or_name_runs(tmp_path: Path) -> None:
     }))  # fmt: skip
     runs = runs_of(tmp_path / "named.json")
     assert [run.final for run in runs] == [100.0, 200.0]
-    assert [list(run.drifted) for run in runs] == [["hyperparams.learning_rate"]] * 2
+    changed = "hyperparams.learning_rate: 0.00025 instead of 0.5"
+    assert [list(map(str, drift_of(run))) for run in runs] == [[changed]] * 2
     (tmp_path / "held.json").write_text(json.dumps({
         "preset": "ppo/cartpole",
         "runs": [{"seed": 3, "returns": [1.0, 3.0], "global_step": 1000, "seconds": 4.0,

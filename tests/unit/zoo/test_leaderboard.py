@@ -198,6 +198,17 @@ def test_failed_runs_count(tmp_path: Path) -> None:
     assert entry.score.value == 2.0
 
 
+def test_runs_that_ended_without_a_score_are_told_beside_the_rank(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_seeds(runs / "diverged", [float("nan")] * 2, algo="ppo")
+    entries = {entry.name: entry for entry in board_of(runs).entries}
+    assert {name: entry.unscored for name, entry in entries.items()} == {"ppo": 2, "sac": 0, "dqn": 0}
+    assert main(["leaderboard", str(runs)]) == 0
+    ppo = next(line for line in capsys.readouterr().out.splitlines() if " ppo " in line)
+    assert ppo.split("  ")[-1].strip() == "2 more without a score"
+
+
 def test_distance_from_a_baseline(runs: Path) -> None:
     entries = {e.name: e for e in board_of(runs, baseline="dqn").entries}
     assert entries["dqn"].delta is None

@@ -91,7 +91,8 @@ def test_text_is_a_table_and_tells_what_is_wrong(runs: Path, capsys: pytest.Capt
     text = report(capsys, str(runs), "--sort", "score")
     lines = text.splitlines()
     assert lines[0].split() == [
-        "algo", "env", "preset", "runs", "steps", "IQM", "[95", "%]", "best", "time", "steps/s", "status",
+        "algo", "env", "preset", "runs", "steps", "IQM", "[95", "%]", "episodes", "best", "time", "steps/s",
+        "status",
     ]  # fmt: skip
     shown = [line.split()[:2] for line in lines[1:5]]
     assert shown == [
@@ -111,8 +112,8 @@ def test_csv_and_markdown(runs: Path, capsys: pytest.CaptureFixture[str], tmp_pa
     assert [row["iqm"] for row in rows] == ["200.0", "470.0", "-170.0"]
     assert rows[0]["status"] == "completed 2"
     lines = report(capsys, str(runs), "--format", "markdown").splitlines()
-    assert lines[1] == "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
-    assert lines[2].startswith("| dqn | CartPole-v1 | \u2013 | 2 | 2k | 200.0 [100.0, 300.0] |")
+    assert lines[1] == "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
+    assert lines[2].startswith("| dqn | CartPole-v1 | \u2013 | 2 | 2k | 200.0 [100.0, 300.0] | 2 |")
     target = tmp_path / "out" / "table.md"
     assert report(capsys, str(runs), "-o", str(target)) == f"{target}\n"
     assert target.read_text().splitlines() == lines

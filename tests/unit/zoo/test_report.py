@@ -52,9 +52,9 @@ def percent(element: Element, side: str) -> float:
 def test_key_figures_are_those_of_the_files(tmp_path: Path) -> None:
     shown = figures(page_of(write_run(tmp_path)))
     assert value_of(shown["Final evaluation"][0]) == 452.5
-    assert shown["Final evaluation"][1] == "± 38.9, step 4,000"
+    assert shown["Final evaluation"][1] == "± 38.9, 2 episodes, step 4,000"
     assert value_of(shown["Best evaluation"][0]) == 480.0
-    assert shown["Best evaluation"][1] == "± 16.3, step 2,000"
+    assert shown["Best evaluation"][1] == "± 16.3, 3 episodes, step 2,000"
     assert shown["Environment steps"] == ("4,000", "of 4,096")
     assert shown["Wall time"][0] == "9.2 s"  # the last evaluation ended after the last log line
     assert value_of(shown["Steps per second"][0]) == 4000 / 8.0

@@ -243,3 +243,14 @@ def test_results_of_a_preset_name_the_commits_of_its_own_runs(tmp_path: Path) ->
     assert [made.get("git") for made in first["runs"]] == [None, None]
     assert second["git"] == {"commit": "2"}
     assert [made.get("git") for made in second["runs"]] == [None, {"commit": "3"}]
+
+
+def test_a_run_whose_evaluation_diverged_has_failed(tmp_path: Path, calls: Callable[[], list[str]]) -> None:
+    made, manifest = run(make_plan(tmp_path / "a", (1, 2), "--diverge-at=2"))
+    assert list(made.errors.values()) == [
+        "its evaluation has no finite mean return, or is of another checkpoint"
+    ]
+    assert [entry["status"] for entry in manifest["runs"]] == ["completed", "failed"]
+    assert manifest["summary"]["ppo/x"]["mean"] == 10.5
+    assert manifest["summary"]["ppo/x"]["verdict"] == "incomplete"
+    assert sorted(calls()) == ["eval 1", "eval 2", "train 1", "train 2"]

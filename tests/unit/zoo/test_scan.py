@@ -16,8 +16,8 @@ from zoo_runs import NAME, config, evaluations, metrics, write_run, write_seeds
 
 from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment import yaml
+from rl_training.zoo import evaluations as evaluating
 from rl_training.zoo import scan as scanning
-from rl_training.zoo import summaries
 from rl_training.zoo.configs import ConfigReader, flat, value_at
 from rl_training.zoo.filters import parse_conditions, select
 from rl_training.zoo.records import read_run
@@ -127,6 +127,8 @@ FLAWS = [
     b'{"global_step": 500, "return_mean": 3.5, "returns": [3.0, 4.0]}',
     b'{"global_step": 5000, "return_mean": 1e200, "returns": [3.0]}',
     b'{"global_step": 5000, "return_mean": 3.5, "returns": "[1, 2]", "elapsed_s": "[3]"}',
+    b'{"global_step": 6000, "return_mean": 3.5, "num_episodes": 20}',
+    b'{"global_step": 1, "num_episodes": "x"}',
     b'{"global_step": 5000, "return_mean": true, "returns": [[1.0], 2.0]}', b"\xff\xfe", b'{"a": [1, 2,',
 ]  # fmt: skip
 
@@ -143,18 +145,18 @@ def test_evaluations_read_at_once_are_those_read_line_by_line(flaws: list[tuple[
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "evaluations.jsonl").write_bytes(b"\n".join(lines) + b"\n")
         answers = []
-        for reader in (summaries._sound_evaluations, lambda _: None):
+        for reader in (evaluating._read_sound, lambda _: None):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(summaries, "_sound_evaluations", reader)
+                patch.setattr(evaluating, "_read_sound", reader)
                 problems: list[str] = []
-                found = summaries._evaluations(folder, frozenset(["evaluations.jsonl"]), {}, problems)
+                found = evaluating.read_trained(folder, frozenset(["evaluations.jsonl"]), {}, problems)
                 answers.append((found, problems))
     assert answers[0] == answers[1]
 
 
 def test_sound_evaluations_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_run(tmp_path)
-    monkeypatch.setattr(summaries, "read_rows", lambda *_: pytest.fail("read line by line"))
+    monkeypatch.setattr(evaluating, "read_rows", lambda *_: pytest.fail("read line by line"))
     (run,) = scan([tmp_path]).runs
     assert (run.eval_means, run.returns) == ([110.0, 480.0, 452.5], [425.0, 480.0])
     (path / "evaluations.jsonl").write_text(json.dumps(evaluations()[0]))  # one row, without a line break

@@ -13,7 +13,7 @@ from rl_training.experiment import yaml
 from rl_training.experiment.config import to_dict
 from rl_training.experiment.files import replace_atomically, to_json
 from rl_training.zoo.configs import flat, shown, value_at
-from rl_training.zoo.records import mapping, number
+from rl_training.zoo.rows import mapping, number
 from rl_training.zoo.tuning.shape import SCHEMA_VERSION, check_shape
 
 if TYPE_CHECKING:

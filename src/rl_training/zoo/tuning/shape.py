@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from rl_training.errors import AxiomError
-from rl_training.zoo.records import number
+from rl_training.zoo.rows import number
 
 SCHEMA_VERSION = 1
 SHOWN = 3
