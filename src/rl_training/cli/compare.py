@@ -72,7 +72,11 @@ def run(args: argparse.Namespace) -> int:
             raise AxiomError(f"nothing to compare: no {measures[name][1]} has been recorded in A{other}")
     told = [gap for gaps in missing.values() for gap in gaps]
     lacking = [note for name in {"return": 0, **missing} for note in without_result(matched, *measures[name])]
-    notes = [*remarks(comparisons), *(note for note in lacking if note not in told), *conditions(matched)]
+    notes = [
+        *remarks(comparisons),
+        *(note for note in lacking if note not in told),
+        *conditions(matched, args.score),
+    ]
     regressed = any(c.verdict == "worse" for c in comparisons if c.name in looked_at)
     deliver(_rendered(args, sides, matched, comparisons, missing, notes, regressed), args.output)
     return int(args.fail_on_regression and (regressed or bool(told)))

@@ -15,12 +15,12 @@ from rl_training.cli.output import columns, print_json
 from rl_training.cli.parser import Parser, positive_int
 from rl_training.errors import ConfigError
 from rl_training.experiment.layers import Resolved
-from rl_training.zoo.asked import MANIFEST, folder_name
+from rl_training.zoo.asked import MANIFEST
 from rl_training.zoo.bands import Band
 from rl_training.zoo.configs import OWN
 from rl_training.zoo.jobs import Job
 from rl_training.zoo.manifest import Plan
-from rl_training.zoo.suites import Protocol, Suite, first_seeds, train_arguments
+from rl_training.zoo.suites import Protocol, Suite, first_seeds, folder_name, train_arguments
 
 OVERRIDES = """
 Every field of the configuration is an option, as for `train`, and is passed on to every run: for example
@@ -46,7 +46,7 @@ def suite_plan(args: argparse.Namespace, suite: Suite, command: Sequence[str]) -
     seeds = args.seeds or first_seeds(suite.seeds, args.num_seeds)
     protocol = replace(suite.evaluation, episodes=args.episodes or suite.evaluation.episodes)
     folder = Path(args.output_dir or Path("runs") / "zoo" / suite.name)
-    require_sound_overrides(args.target, suite, args.parser)
+    require_sound_overrides(args.target, suite, args.parser, args.imports)
     jobs: list[Job] = []
     bands: dict[str, Band] = {}
     configs: dict[str, Mapping[str, Any]] = {}
@@ -86,14 +86,14 @@ def _suite_values(laid_down: Resolved, asked: Resolved) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key in values and values[key] == value}
 
 
-def require_sound_overrides(source: str, suite: Suite, parser: Parser) -> None:
+def require_sound_overrides(source: str, suite: Suite, parser: Parser, imports: Sequence[str] = ()) -> None:
     """What a suite overrides must be there and make sense. Imports torch, but only if it overrides anything:
     the keys of hyperparameters are known to the algorithms alone."""
     problems: list[str] = []
     for preset, entry in suite.entries.items():
         try:
             if entry.overrides:
-                _resolved(preset, train_arguments(preset, entry), parser, ())
+                _resolved(preset, train_arguments(preset, entry), parser, imports)
         except ConfigError as error:
             at = f"{source}: presets.{preset}.overrides"
             problems += [f"{at}: {problem.removeprefix('command line: ')}" for problem in error.problems]

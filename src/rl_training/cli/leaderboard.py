@@ -55,7 +55,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--baseline", metavar="NAME", help="also the distance of everybody from this one")
     parser.add_argument(
-        "--exclude-drift", action="store_true", help="leave out runs that are not what their preset says"
+        "--exclude-drift",
+        action="store_true",
+        help="leave out runs that are not what their preset or manifest says",
     )
     add_output(parser)
 

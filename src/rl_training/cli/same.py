@@ -1,4 +1,4 @@
-"""Are the settings of a run those that a command asks for? What may differ is said in `zoo/drift.py`."""
+"""Are the settings of a run those that a command asks for? What may differ is said in `zoo/configs.py`."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ def seed_list(text: str) -> tuple[int, ...]:
         for part in filter(None, text.replace(" ", ",").split(",")):
             low, dash, high = part.partition("-")
             seeds = range(int(low), int(high if dash else low) + 1)
+            if not seeds:
+                raise ValueError(part)
             _require_few(len(seeds) + len(found), text)
             found += seeds
     except (ValueError, OverflowError):

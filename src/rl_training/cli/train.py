@@ -74,9 +74,8 @@ def run_seeds(args: argparse.Namespace) -> int:
     from rl_training.cli.overrides import resolve
     from rl_training.errors import ConfigError
     from rl_training.experiment.runs import output_folder
-    from rl_training.zoo.asked import folder_name
     from rl_training.zoo.manifest import Plan
-    from rl_training.zoo.suites import Protocol
+    from rl_training.zoo.suites import Protocol, folder_name
 
     with reserved_stdout(args.json or args.quiet):
         resolved = resolve(args)
@@ -91,6 +90,8 @@ def run_seeds(args: argparse.Namespace) -> int:
     protocol = Protocol(episodes=args.eval_episodes)
     jobs = make_jobs(name, resolved, words, args.seeds, protocol, folder, args.imports)
     seeds = ",".join(map(str, args.seeds))
-    command = shown_command("train", *words, "--seeds", seeds, "--eval-episodes", str(protocol.episodes))
+    imports = [word for package in args.imports for word in ("--import", package)]
+    judged = ["--seeds", seeds, "--eval-episodes", str(protocol.episodes)]
+    command = shown_command("train", *words, *judged, *imports)
     plan = Plan(name, folder, command, jobs, protocol, configs={name: asked_config(resolved)})
     return execute(plan, args)[0]

@@ -79,5 +79,6 @@ def make_plan(args: argparse.Namespace, verb: str) -> Plan:
     seeds = ",".join(map(str, args.seeds)) if args.seeds else None
     options = {"--num-seeds": args.num_seeds, "--seeds": seeds, "--episodes": args.episodes}
     given = [word for name, value in options.items() if value for word in (name, str(value))]
+    given += [word for name in args.imports for word in ("--import", name)]
     with reserved_stdout(args.json or args.quiet):
         return suite_plan(args, suite, shown_command("zoo", verb, args.target, *given, *args.extra))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from rl_training.errors import UnknownNameError
@@ -35,7 +35,7 @@ def _text(name: str) -> str:
 def load_preset(name: str) -> yaml.Document:
     """The parsed preset, or an error that names the nearest one."""
     names = preset_names()
-    if name not in names and Path(name).is_file():
+    if name not in names and os.path.isfile(name):  # which answers no to what cannot be a path
         raise UnknownNameError("preset", name, (), "That is a file: use --config (in a study: `config`).")
     if name not in names:
         raise UnknownNameError("preset", name, names, "`axiomrl list presets` shows all of them.")

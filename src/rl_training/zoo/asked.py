@@ -16,6 +16,7 @@ from rl_training.experiment.files import read_at_once
 from rl_training.zoo.configs import Config, Difference, is_free
 from rl_training.zoo.drift import differences
 from rl_training.zoo.rows import mapping, number
+from rl_training.zoo.suites import folder_name
 from rl_training.zoo.summaries import RunSummary
 
 MANIFEST = "manifest.json"
@@ -32,11 +33,6 @@ class Asked:
     """What the suite changes of the preset, by dotted key."""
     episodes: int | None
     checkpoint: str
-
-
-def folder_name(name: str) -> str:
-    """The folder for the runs of a preset, or of what else has several seeds."""
-    return name.replace("/", "-")
 
 
 def manifest_of(run_dir: str) -> str:
@@ -56,8 +52,9 @@ class Manifests:
         path = manifest_of(real)
         if path not in self._read:
             self._read[path] = dict(_asked(path))
-        seed = os.path.dirname(real)
-        asked = self._read[path].get((os.path.basename(os.path.dirname(seed)), os.path.basename(seed)))
+        folder, seed = os.path.split(os.path.dirname(real))
+        known, name = self._read[path], os.path.basename(folder)
+        asked = known.get((name, seed)) or known.get((name, ""))
         if asked is None:
             return run
         found = [*self._differences(asked, run), *_judged(asked, run)]
@@ -95,6 +92,8 @@ def _asked(path: str) -> Iterator[tuple[tuple[str, str], Asked]]:
         for name, config in configs.items()
         if isinstance(config, dict)
     }
+    for name, laid_down in by_name.items():  # also for seeds that an earlier command has run
+        yield (folder_name(name), ""), replace(laid_down, episodes=None)
     for run in map(mapping, runs if isinstance(runs, list) else ()):
         if (asked := by_name.get(str(run.get("name")))) is not None:
             yield (folder_name(str(run["name"])), f"seed{run.get('seed')}"), asked

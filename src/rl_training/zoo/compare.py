@@ -134,7 +134,8 @@ def compare_returns(
         a, b = ([s for run in side if (s := run.score(which)) is not None] for side in (left, right))
         if not a or not b:
             continue
-        ones, twos = ([r for run in side for r in run.returns] for side in (left, right))
+        scored = ([run for run in side if run.score(which) is not None] for side in (left, right))
+        ones, twos = ([r for run in side for r in run.returns] for side in scored)
         if smallest_p(len(a), len(b)) > ALPHA and which == "final" and min(len(ones), len(twos)) > 1:
             samples.append(Samples(task, ones, twos, "episodes"))
         else:

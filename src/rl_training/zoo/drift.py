@@ -78,12 +78,18 @@ def expected_config(preset: str) -> Mapping[str, Any] | None:
 
 def _from_preset(run: RunSummary, preset: str) -> Iterable[Drift]:
     """What the preset as it is now lays down; of all else, what the run noted."""
-    if not run.config or (expected := expected_config(preset)) is None:
+    if not run.config or expected_config(preset) is None:
         return map(Drift.of, run.departures or ())
-    named = {key for key, _ in flat(expected)} if run.departures or run.overrides else ()
     noted = _overridden(run) if run.departures is None else run.departures
+    named = _named(preset) if noted else ()
     beyond = [Drift.of(changed) for changed in noted if changed[0] not in named and not is_open(changed[0])]
     return (*_compared(preset, _Same(run.config)), *beyond)
+
+
+@cache
+def _named(preset: str) -> frozenset[str]:
+    """The keys that a preset, or a default beside it, lays down."""
+    return frozenset(key for key, _ in flat(expected_config(preset) or {}))
 
 
 def _overridden(run: RunSummary) -> list[Difference]:

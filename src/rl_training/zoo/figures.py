@@ -31,9 +31,9 @@ def plot_groups(
     """Draw the interquartile mean of each group's evaluations with its interval, and write the picture."""
     from matplotlib.figure import Figure
 
-    output, drawn = drawable(output), panels(groups)
+    output, drawn = drawable(output), [panel for panel in panels(groups) if panel.lines]
     if not drawn:
-        raise AxiomError("nothing to draw: no evaluation has been recorded")
+        raise AxiomError("nothing to draw: no evaluation has been recorded of a run that has a score")
     columns = 1 if len(drawn) == 1 else 2 if len(drawn) <= 4 else 3
     rows = math.ceil(len(drawn) / columns)
     width = 7.2 if columns == 1 else 4.6 * columns
@@ -54,7 +54,7 @@ def plot_groups(
 def _panel(axes: Axes, panel: Panel, threshold: float | None, confidence: float) -> None:
     for series in panel.lines:
         curve, color = series.group.curve(confidence), COLORS[series.kind]
-        label = f"{series.label} ({len(series.group.scores)})"
+        label = f"{series.label} ({series.group.evaluated})"
         single = "o" if len(curve.steps) == 1 else None
         axes.plot(curve.steps, curve.value, color=color, linewidth=1.8, label=label, marker=single)
         if curve.band:

@@ -50,6 +50,11 @@ class Group:
         return (min(known), max(known)) if known else None
 
     @property
+    def evaluated(self) -> int:
+        """How many runs have a learning curve."""
+        return sum(bool(run.eval_steps) for run in self.runs)
+
+    @property
     def steps(self) -> tuple[int, int]:
         """The fewest and the most steps of a run."""
         steps = [run.steps for run in self.runs]
@@ -196,16 +201,15 @@ def config_differences(groups: Sequence[Group], ignore: Sequence[str] = ()) -> l
 
 def _settings(group: Group) -> dict[str, list[str]]:
     """Every key of the configs of a group's runs, with the values that it has among them."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     configs = [dict(flat(config)) for config in {id(run.config): run.config for run in group.runs}.values()]
     for config in configs:
         for key, value in config.items():
-            texts = found.setdefault(key, [])
-            if (text := shown(value)) not in texts:
-                texts.append(text)
+            found.setdefault(key, {})[shown(value)] = None
     for key in filter(is_open, found):
-        found[key] += [fmt.NONE] if any(key not in config for config in configs) else []
-    return found
+        if any(key not in config for config in configs):
+            found[key][fmt.NONE] = None
+    return {key: list(texts) for key, texts in found.items()}
 
 
 def _decisive(config: Config) -> frozenset[tuple[str, str]]:

@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def drifted(self) -> int:
-        """How many of them are not what their preset says."""
+        """How many of them are not what their preset or manifest says."""
         return sum(bool(drift_of(run)) for run in self.runs)
 
 
@@ -145,6 +145,7 @@ def _board(
         counted = faithful
     contestants = _contestants(counted, by, which)
     ended = [run for run in runs if run.status not in UNFINISHED and run.score(which) is None]
+    ended = [run for run in ended if not (without_drift and drift_of(run))]
     unscored = Counter({name: _size(own) for name, own in _contestants(ended, by, which).items()})
     envs = sorted({run.env_id for run in counted})
     chosen: Scale = scale or ("none" if len(envs) <= 1 and statistic != "gap" else "reference")
@@ -167,6 +168,11 @@ def _board(
             strata = _strata(groups, envs, points)
             found = estimate(strata, STATISTICS[statistic], confidence=confidence)
             scored.append(replace(entry, score=found))
+    unranked += [
+        Entry(name, None, False, None, {}, reason="no run with a score", unscored=count)
+        for name, count in unscored.items()
+        if name not in contestants
+    ]
     entries = _ranked(scored, statistic)
     return Board([*entries, *unranked], envs, statistic, confidence, chosen, points, notes=notes)
 

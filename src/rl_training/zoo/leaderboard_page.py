@@ -50,7 +50,9 @@ def _notices(board: Board) -> str:
         return ""
     total = sum(len(entry.runs) for entry in board.entries)
     return notice(
-        f"{drifted} of {total} runs are not what their preset says.", ["See the last column."], "interrupted"
+        f"{drifted} of {total} runs are not what their preset or manifest says.",
+        ["See the last column."],
+        "interrupted",
     )
 
 

@@ -123,10 +123,10 @@ def _share_text(score: Estimate | None, board: Board, *, sign: bool = False) -> 
     """Normalised scores with three decimals, raw ones as everywhere."""
     if score is None:
         return fmt.NONE
-    plus = "+" * (sign and score.value > 0)
+    signed = fmt.plus if sign else str
     if board.scale == "none":
-        return plus + score_text(score)
-    value = f"{plus}{fmt.number(score.value, 3)}"
+        return signed(score_text(score))
+    value = signed(fmt.number(score.value, 3))
     if score.low is None or score.high is None:
         return value
     return f"{value} [{fmt.number(score.low, 3)}, {fmt.number(score.high, 3)}]"
@@ -138,7 +138,7 @@ def _percent(share: Estimate | None) -> str:
 
 def _remarks(entry: Entry) -> str:
     drift = f"drift in {entry.drifted} of {len(entry.runs)}" if entry.drifted else ""
-    lost = f"{entry.unscored} more without a score" if entry.unscored else ""
+    lost = f"{entry.unscored} more without a score" if entry.unscored and entry.runs else ""
     return "; ".join(text for text in (entry.reason, lost, drift) if text)
 
 

@@ -12,7 +12,7 @@ from rl_training.experiment.files import replace_atomically, saving, to_json
 from rl_training.zoo.asked import MANIFEST
 from rl_training.zoo.bands import Band, verdict
 from rl_training.zoo.jobs import SURROUNDINGS, Job
-from rl_training.zoo.suites import Protocol
+from rl_training.zoo.suites import Protocol, folder_name
 
 SCHEMA_VERSION = 1
 
@@ -91,7 +91,7 @@ def write_results(manifest: Mapping[str, Any], folder: Path, label: str | None =
             },
             "runs": [{key: value for key, value in run.items() if key not in left_out} for run in runs],
         }
-        path = folder / f"{name.replace('/', '-')}{f'-{label}' if label else ''}.json"
+        path = folder / f"{folder_name(name)}{f'-{label}' if label else ''}.json"
         _write(path, report)
         written.append(path)
     return written

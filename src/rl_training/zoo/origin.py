@@ -33,7 +33,11 @@ def made_from_changes(jobs: Sequence[Job]) -> list[Job]:
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     old, new = ({"commit": _commit(part), **(part.get("versions") or {})} for part in (then, now))
     found = [(name, old.get(name), new.get(name)) for name in ("commit", *COMPARED)]
-    return [f"{name} {was}, now {is_}" for name, was, is_ in found if was and is_ and was != is_]
+    told = [f"{name} {was}, now {is_}" for name, was, is_ in found if was and is_ and was != is_]
+    before, after = (part.get("git") or {} for part in (then, now))
+    if before.get("commit") and not before.get("is_dirty") and after.get("is_dirty"):
+        told.append("no uncommitted changes, now there are some")
+    return told
 
 
 def _commit(surroundings: Mapping[str, Any]) -> str | None:

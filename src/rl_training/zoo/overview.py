@@ -189,7 +189,7 @@ def status_text(group: Group) -> str:
 
 
 def drift_text(group: Group) -> str:
-    """What is not as in the preset, in short."""
+    """What is not as in the preset or the manifest, in short."""
     if not group.drift:
         return ""
     keys = list(dict.fromkeys(change.partition(":")[0].partition(" was ")[0] for change in group.drift))
@@ -202,7 +202,7 @@ def mixtures(view: Overview) -> list[str]:
     found = {group.label: mixed for group in view.groups if (mixed := group.mixed)}
     lines = []
     for label, mixed in found.items():
-        some = [f"{key} {', '.join(values)}" for key, values in list(mixed.items())[:3]]
+        some = [f"{key} {fmt.listed(values)}" for key, values in list(mixed.items())[:3]]
         lines.append(f"{label}: {'; '.join(some)}{f'; +{len(mixed) - 3}' if len(mixed) > 3 else ''}")
     keys = list(dict.fromkeys(key for mixed in found.values() for key in mixed))
     if lines and len(keys) <= 3:

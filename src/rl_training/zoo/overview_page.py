@@ -10,12 +10,11 @@ from rl_training import __version__
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, chart
 from rl_training.zoo.drift import drift_of
-from rl_training.zoo.groups import Group, config_differences
+from rl_training.zoo.groups import STATUSES, Group, config_differences
 from rl_training.zoo.overview import Overview, decimals_for, group_table, mixtures, repeats
 from rl_training.zoo.page import command as command_box
 from rl_training.zoo.page import notice, page, section, table
 from rl_training.zoo.records import STEPS
-from rl_training.zoo.report import STATUSES
 from rl_training.zoo.series import Panel, panels
 from rl_training.zoo.strips import Strip, strips
 from rl_training.zoo.videos import video_section
@@ -90,7 +89,7 @@ def _results(view: Overview, drawn: Sequence[Panel]) -> str:
     note = (
         f'<p class="below">{view.title.partition(" [")[0]} over runs of the {view.groups[0].which} '
         f"evaluation, in brackets its {100 * view.confidence:g} % bootstrap interval over runs. Best is the "
-        "highest evaluation of any run; time and steps a second are medians.</p>"
+        "highest best score of any run; time and steps a second are medians.</p>"
     )
     return section(
         "Results", f'<div class="wide">{table(columns, rows, numeric=numeric)}</div>{note}', name="results"
@@ -109,14 +108,14 @@ def _states(group: Group) -> str:
 def _curves(view: Overview, drawn: Sequence[Panel]) -> str:
     """Evaluations over steps, one chart an env."""
     charts = []
-    for panel in drawn:
+    for panel in (panel for panel in drawn if panel.lines):
         lines = []
         for series in panel.lines:
             curve = series.group.curve(view.confidence)
             points = list(zip(curve.steps.tolist(), curve.value.tolist(), strict=True))
             lines.append(Line(series.label, points, series.kind, curve.band))
         keys = "".join(
-            f'<span><i class="swatch {s.kind}"></i>{escape(s.label)} ({len(s.group.scores)})</span>'
+            f'<span><i class="swatch {s.kind}"></i>{escape(s.label)} ({s.group.evaluated})</span>'
             for s in panel.lines
         )
         title = f"Evaluation return over {STEPS}, {panel.title}"

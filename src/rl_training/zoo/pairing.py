@@ -50,6 +50,8 @@ def match(a: Sequence[RunSummary], b: Sequence[RunSummary]) -> Matched:
                 _unfinished(a, key),
                 _unfinished(b, key),
             )
+        if both := sorted(_by(a, key).keys() & _by(b, key).keys()):  # others would be compared in their place
+            raise AxiomError(f"nothing to compare: on {fmt.listed(both)}, runs of A or of B have not ended")
     envs = [", ".join(sorted({run.env_id for run in side})) for side in sides]
     raise AxiomError(f"nothing to compare: A has runs on {envs[0]}, B on {envs[1]}")
 
@@ -82,13 +84,17 @@ def without_result(matched: Matched, value: Value, what: str) -> list[str]:
     ]
 
 
-def conditions(matched: Matched) -> list[str]:
+def conditions(matched: Matched, which: str = "final") -> list[str]:
     """What was left out, and where A and B were not made alike."""
+
+    def episodes(run: RunSummary) -> int:
+        return run.episodes(which) or 0
+
     notes = []
     for side, unfinished in (("A", matched.unfinished_a), ("B", matched.unfinished_b)):
         if count := sum(unfinished.values()):
             notes.append(f"{_count(count, 'run')} of {side} not ended ({', '.join(UNFINISHED)}), left out")
-    for title, of in (("steps", _steps), ("evaluation episodes a run", _episodes)):
+    for title, of in (("steps", _steps), ("evaluation episodes a run", episodes)):
         if unequal := [text for task in matched.tasks if (text := _unequal(*task, of))]:
             notes.append(f"unequal numbers of {title}: {fmt.listed(unequal)}")
     notes += [f"only in A: {name}" for name in matched.only_a]
@@ -135,10 +141,6 @@ def _unequal(name: str, a: Runs, b: Runs, of: Callable[[RunSummary], int]) -> st
 
 def _steps(run: RunSummary) -> int:
     return run.steps
-
-
-def _episodes(run: RunSummary) -> int:
-    return len(run.returns)
 
 
 def _by(runs: Sequence[RunSummary], key: Callable[[RunSummary], str]) -> dict[str, Runs]:

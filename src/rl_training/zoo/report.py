@@ -11,12 +11,11 @@ from rl_training.experiment.files import replace_atomically
 from rl_training.zoo import formatting as fmt
 from rl_training.zoo.charts import Line, Mark, chart, stacked_bar
 from rl_training.zoo.evaluations import EvaluationPoint
+from rl_training.zoo.groups import STATUSES
 from rl_training.zoo.page import figures, notice, page, section, table
 from rl_training.zoo.provenance import checkpoints, commands, configuration, environment, resumes, traceback
 from rl_training.zoo.records import LENGTH, RETURN, STEPS, RunRecord, read_run
 from rl_training.zoo.rows import mapping, number
-
-STATUSES = ("completed", "running", "interrupted", "failed")
 
 
 def write_report(run_dir: str | Path, output: str | Path | None = None) -> Path:

@@ -36,8 +36,8 @@ class Panel:
 
     @property
     def lines(self) -> tuple[Series, ...]:
-        """Those that a chart has room for."""
-        return tuple(series for series in self.series if series.color is not None)
+        """Those that have a curve and that a chart has room for."""
+        return tuple(series for series in self.series if series.color is not None and series.group.evaluated)
 
     @property
     def left_out(self) -> str:

@@ -27,7 +27,7 @@ from rl_training.zoo.scan import PARTS, scan
 from rl_training.zoo.summaries import RunSummary, summarize
 
 _MAX_BYTES = 256 << 20
-_WITHOUT = {"missing": "running", "unfinished": "running", "trained": "running", "failed": "failed"}
+_WITHOUT = {**dict.fromkeys(("missing", "unfinished", "trained"), "interrupted"), "failed": "failed"}
 """What a runner's manifest says of runs without a result, and the status that such a run has."""
 
 
@@ -59,19 +59,23 @@ def read_manifest(path: Path) -> list[RunSummary]:
         raise CheckpointError(f"{path}: not a manifest: a JSON object with a list `runs` is expected")
     common = {key: value for key, value in mapping(data).items() if key != "runs"}
     whole = [{**common, **mapping(entry)} for entry in entries]
-    return [_run(path, index, entry) for index, entry in enumerate(whole)]
+    reader, manifests = ConfigReader(), Manifests()
+    return [_run(path, index, entry, reader, manifests) for index, entry in enumerate(whole)]
 
 
-def _run(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
-    if entry.get("status") in _WITHOUT and not entry.keys() & {"run_dir", "return_mean", "returns"}:
-        return replace(_named(manifest, index, entry), status=_WITHOUT[entry["status"]])
+def _run(
+    manifest: Path, index: int, entry: Mapping[str, Any], reader: ConfigReader, manifests: Manifests
+) -> RunSummary:
+    status = _WITHOUT.get(str(entry.get("status")))
+    if status is not None and not entry.keys() & {"run_dir", "return_mean", "returns"}:
+        return replace(_named(manifest, index, entry), status=status)
     if isinstance(folder := entry.get("run_dir"), str):
         path = os.path.join(manifest.parent, folder)
         names = frozenset(part for part in PARTS if os.path.exists(os.path.join(path, part)))
         if len(names) < 2:
             raise CheckpointError(f"{manifest}: run {index + 1}: {path}: not a run directory")
         real = os.path.realpath(path)
-        run = Manifests().judge(summarize(path, real, names, ConfigReader()), real)
+        run = manifests.judge(summarize(path, real, names, reader), real)
         drift = list(differences(mapping(entry.get("config")), run.config))
         return replace(run, unasked=[*run.unasked, *drift]) if drift else run
     return _recorded(manifest, index, entry)
@@ -113,12 +117,17 @@ def _recorded(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummar
 def _named(manifest: Path, index: int, entry: Mapping[str, Any]) -> RunSummary:
     """A run that a manifest tells of, without what came out."""
     algo, env = _preset(entry)
+    asked, changed = (
+        mapping(mapping(entry.get(key)).get(str(entry.get("name")))) for key in ("configs", "overrides")
+    )
     return RunSummary(
         path=f"{manifest}#{index + 1}",
         algo=str(entry.get("algo") or algo),
         env_id=str(entry.get("env_id") or env),
         seed=str(entry.get("seed", "unknown")),
         preset=str(entry["preset"]) if entry.get("preset") else None,
+        config=asked,
+        granted=list(changed),
     )
 
 
@@ -138,7 +147,8 @@ def _curve(entry: Mapping[str, Any]) -> Trained:
     """The evaluations on the way."""
     curve = entry.get("curve")
     rows = [dict(mapping(row)) for row in (curve if isinstance(curve, list) else ())]
-    return trained_from([row for row in rows if number(row.get("global_step")) is not None])
+    known = [row for row in rows if number(row.get("global_step")) is not None]
+    return trained_from(sorted(known, key=lambda row: float(row["global_step"])))
 
 
 def _preset(entry: Mapping[str, Any]) -> tuple[str, str]:

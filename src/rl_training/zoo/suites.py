@@ -92,6 +92,11 @@ def load_suite(name: str) -> Suite:
     return _checked(name, yaml.load_text(source.read_text("utf-8"), f"suite {name}"))
 
 
+def folder_name(name: str) -> str:
+    """The folder for the runs of a preset, or of what else has several seeds."""
+    return name.replace("/", "-")
+
+
 def find_target(name: str) -> Suite:
     """The suite meant by the name of a suite or of a preset, which then is alone in it."""
     if name in suite_names() or name.endswith((".yaml", ".yml")):
@@ -101,7 +106,7 @@ def find_target(name: str) -> Suite:
         known = everything if nearest(name, everything) else suite_names()  # there are too many presets
         hint = "`axiomrl zoo list` shows the suites, `axiomrl list presets` the presets."
         raise UnknownNameError("suite or preset", name, known, hint)
-    short = name.replace("/", "-")
+    short = folder_name(name)
     for suite in map(load_suite, suite_names()):
         if name in suite.presets:
             return Suite(

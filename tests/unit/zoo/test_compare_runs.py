@@ -9,6 +9,8 @@ import pytest
 from zoo_runs import write_seeds
 
 from rl_training.cli import main
+from rl_training.zoo.compare import compare_returns
+from rl_training.zoo.pairing import match
 from rl_training.zoo.sources import runs_of
 
 FIVE = [100.0, 101.0, 102.0, 103.0, 104.0]
@@ -110,6 +112,48 @@ def test_a_task_on_which_no_run_of_b_has_ended_fails(
     assert compared(tmp_path, "--fail-on-regression") == 1
     out = capsys.readouterr().out
     assert "return: B is incomplete: ppo · Pendulum-v1: none of its runs has ended\n" in out
+
+
+def test_another_algorithm_does_not_stand_in_for_runs_that_have_not_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_seeds(tmp_path / "a", FIVE)
+    write_seeds(tmp_path / "b" / "1", FIVE, status="running")
+    write_seeds(tmp_path / "b" / "2", [1.0] * 5, algo="dqn")
+    assert compared(tmp_path) == 2
+    message = "error: nothing to compare: on ppo · CartPole-v1, runs of A or of B have not ended\n"
+    assert capsys.readouterr().err == message
+
+
+def test_episodes_that_only_a_manifest_counts_are_told_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [{"seed": seed, "return_mean": score} for seed, score in enumerate(FIVE)]
+    for name, episodes in (("a", 10), ("b", 100)):
+        data = {"preset": "ppo/cartpole", "episodes": episodes, "runs": runs}
+        (tmp_path / name).write_text(json.dumps(data))
+    assert compared(tmp_path) == 0
+    assert (
+        "evaluation episodes a run: ppo · CartPole-v1 · ppo/cartpole (A 10, B 100)" in capsys.readouterr().out
+    )
+
+
+def test_episodes_of_a_run_without_a_score_do_not_count(tmp_path: Path) -> None:
+    good = {"seed": 1, "return_mean": 5.0, "returns": [5.0, 5.0]}
+    lost = {"seed": 2, "return_mean": None, "returns": [1.0, 3.0]}
+    for name, runs in (("a", [good, lost]), ("b", [good])):
+        (tmp_path / name).write_text(json.dumps({"preset": "ppo/cartpole", "runs": runs}))
+    found = compare_returns(match(runs_of(tmp_path / "a"), runs_of(tmp_path / "b")))
+    assert found is not None
+    assert list(found.results[0].samples.a) == [5.0, 5.0]
+
+
+def test_odd_entries_of_a_manifest(tmp_path: Path) -> None:
+    curve = [{"global_step": step, "return_mean": float(step)} for step in (20, 10)]
+    runs = [{"status": [], "return_mean": 1.0}, {"return_mean": 2.0, "global_step": 20, "curve": curve}]
+    (tmp_path / "a").write_text(json.dumps({"preset": "ppo/cartpole", "runs": runs}))
+    _, run = runs_of(tmp_path / "a")
+    assert list(run.eval_steps) == [10, 20]  # by step, whatever their order
 
 
 def test_unequal_steps_and_episodes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,6 +119,10 @@ def test_verify_does_not_judge_what_other_code_has_made(
     assert "made by other code: commit c, now d" in err
     assert "give another --output-dir, or remove them" in err
     assert out == ""
+    monkeypatch.setattr(origin, "git_state", lambda: {"commit": "c", "is_dirty": True})
+    assert main(words) == 2
+    assert "made by other code: no uncommitted changes, now there are some" in capsys.readouterr().err
+    monkeypatch.setattr(origin, "git_state", lambda: {"commit": "d", "is_dirty": False})
     assert main(["zoo", "run", "small.yaml", "--quiet"]) == 0  # whose results name their commits
     assert calls() == done == ["train 1", "eval 1"]
     assert main([*words, "--output-dir", "other"]) == 0
@@ -166,6 +170,7 @@ def test_other_settings_do_not_replace_the_results_of_a_preset(capsys: Capture) 
         (["--seeds", "1-600,2001-2600"], "more than 1,000 seeds"),
         (["--num-seeds", "1e8"], "'1e8': more than 1,000 seeds"),
         (["--seeds", "5-1"], "expected seeds like 1,2,3 or 1-5"),
+        (["--seeds", "1,5-3"], "expected seeds like 1,2,3 or 1-5"),
     ],
 )
 def test_seeds_that_are_refused(capsys: Capture, words: list[str], reason: str) -> None:

@@ -207,6 +207,9 @@ def test_runs_that_ended_without_a_score_are_told_beside_the_rank(
     assert main(["leaderboard", str(runs)]) == 0
     ppo = next(line for line in capsys.readouterr().out.splitlines() if " ppo " in line)
     assert ppo.split("  ")[-1].strip() == "2 more without a score"
+    write_seeds(runs / "lost", [float("nan")] * 3, algo="trpo")
+    lost = next(entry for entry in board_of(runs).entries if entry.name == "trpo")
+    assert (lost.rank, lost.reason, lost.unscored) == (None, "no run with a score", 3)
 
 
 def test_distance_from_a_baseline(runs: Path) -> None:

@@ -28,6 +28,7 @@ from rl_training.zoo.configs import OPEN
 from rl_training.zoo.drift import drift_of
 from rl_training.zoo.groups import group_runs
 from rl_training.zoo.scan import scan
+from rl_training.zoo.sources import runs_of
 
 PRESET = "ppo/cartpole"
 
@@ -199,12 +200,26 @@ def test_a_manifest_that_lays_down_nothing_changes_nothing(tmp_path: Path, conte
     assert drift(tmp_path) == ["hyperparams.gamma: 0.5 instead of 0.98"]
 
 
-def test_seeds_that_the_manifest_does_not_list_are_judged_by_their_preset(tmp_path: Path) -> None:
+def test_seeds_that_a_later_command_did_not_ask_for_are_still_what_the_suite_lays_down(
+    tmp_path: Path,
+) -> None:
     config = resolved(keyword_layer({"gamma": 0.5}, "ppo"))
-    suite(
-        tmp_path, config, runs=[{"name": PRESET, "seed": 8}], overrides={PRESET: {"hyperparams.gamma": 0.5}}
-    )
-    assert drift(tmp_path) == ["hyperparams.gamma: 0.5 instead of 0.98"]
+    granted = {PRESET: {"hyperparams.gamma": 0.5}}
+    suite(tmp_path, config, runs=[{"name": PRESET, "seed": 8}], overrides=granted)
+    assert drift(tmp_path) == []
+    suite(tmp_path / "x", config, runs=[{"name": "ppo/pendulum", "seed": 7}], configs={}, overrides=granted)
+    assert drift(tmp_path / "x") == ["hyperparams.gamma: 0.5 instead of 0.98"]  # of another manifest
+
+
+def test_a_manifest_shows_the_drift_that_its_runs_show(tmp_path: Path) -> None:
+    config = resolved(keyword_layer({"gamma": 0.5}, "ppo"))
+    listed = {"name": PRESET, "preset": PRESET, "seed": 7, "return_mean": 1.0}
+    suite(tmp_path, config, runs=[listed])
+    (run,) = runs_of(tmp_path / "manifest.json")
+    assert [str(change) for change in drift_of(run)] == drift(tmp_path)
+    suite(tmp_path / "x", config, runs=[listed], overrides={PRESET: {"hyperparams.gamma": 0.5}})
+    (run,) = runs_of(tmp_path / "x" / "manifest.json")
+    assert drift_of(run) == ()
 
 
 def test_the_index_notices_another_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,14 @@ from zoo_html import Element, parse
 from zoo_runs import write_seeds
 
 from rl_training.cli import main
-from rl_training.zoo.figures import TONES
+from rl_training.errors import AxiomError
+from rl_training.zoo.figures import TONES, plot_groups
 from rl_training.zoo.groups import group_runs
 from rl_training.zoo.overview import overview
 from rl_training.zoo.overview_page import overview_page
 from rl_training.zoo.scan import scan
 from rl_training.zoo.series import Panel, panels
+from rl_training.zoo.sources import runs_of
 
 
 def panels_of(folder: Path) -> dict[str, Panel]:
@@ -86,6 +90,19 @@ def test_the_picture_says_what_is_not_in_it(crowded: Path, capsys: pytest.Captur
     assert few == [0]
     assert capsys.readouterr().err == ""
     assert "not drawn" not in target.read_text()
+
+
+def test_only_what_has_a_curve_is_drawn(tmp_path: Path) -> None:
+    """Runs that were judged in the end, and never while they were trained, have a score and no curve."""
+    runs = [{"seed": seed, "return_mean": 5.0} for seed in (1, 2)]
+    (tmp_path / "m.json").write_text(json.dumps({"algo": "a", "env_id": "E", "runs": runs}))
+    judged = [
+        replace(run, eval_steps=[], eval_means=[], eval_seconds=[]) for run in runs_of(tmp_path / "m.json")
+    ]
+    (panel,) = panels(group_runs(judged))
+    assert [len(panel.series), len(panel.lines)] == [1, 0]
+    with pytest.raises(AxiomError, match="nothing to draw"):
+        plot_groups(group_runs(judged), tmp_path / "x.png")
 
 
 def test_curves_have_the_confidence_asked_for(tmp_path: Path) -> None:
