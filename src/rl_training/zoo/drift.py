@@ -113,7 +113,18 @@ class _Same:
 @cache
 def _compared(preset: str, found: _Same) -> tuple[Drift, ...]:
     expected = expected_config(preset)
-    return () if expected is None else tuple(map(Drift.of, differences(expected, found.config)))
+    if expected is None:
+        return ()
+    return tuple(map(Drift.of, (*differences(expected, found.config), *_not_yet_known(preset, found.config))))
+
+
+def _not_yet_known(preset: str, found: Config) -> Iterator[Difference]:
+    """What the preset names in a section that the run has without it, as runs of older versions do."""
+    own = dict(flat(found))
+    for key, wanted in flat(load_preset(preset).data):
+        section, _, name = key.partition(".")
+        if name and section in found and key not in own and not is_open(key) and not is_free(key):
+            yield difference(key, wanted, ABSENT)
 
 
 @cache

@@ -152,6 +152,8 @@ def _bounds(name: str, score: Estimate | None) -> dict[str, float | None]:
 def notes(board: Board) -> list[str]:
     """What must be known of the numbers."""
     lines = list(board.notes)
+    if len(board.envs) > 1 and not board.parts and len(board.ranked) < len(board.entries):
+        lines.append("--per-env also ranks those who are not on every env")
     if any(entry.tied for entry in board.entries):
         lines.append("= shares its rank: the interval overlaps that of the first of the rank")
     if board.points:

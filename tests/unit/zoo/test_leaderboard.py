@@ -164,6 +164,9 @@ def test_boards_of_single_envs_can_be_asked_for(tmp_path: Path, capsys: pytest.C
         for env in ("CartPole-v1", "Mine-v1"):
             write_seeds(tmp_path / algo / env, [shift, shift + 1, shift + 2], algo=algo, env=env)
     assert board_of(tmp_path).parts == []
+    write_seeds(tmp_path / "one", [1.0, 2.0, 3.0], algo="sac", env="Mine-v1")
+    assert main(["leaderboard", str(tmp_path)]) == 0
+    assert "--per-env also ranks those who are not on every env" in capsys.readouterr().out
     board = board_of(tmp_path, per_env=True)
     assert [part.envs for part in board.parts] == [["CartPole-v1"], ["Mine-v1"]]
     assert main(["leaderboard", str(tmp_path), "--per-env"]) == 0

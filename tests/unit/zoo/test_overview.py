@@ -18,6 +18,7 @@ from zoo_runs import config, metadata, write_run, write_seeds
 
 from rl_training.cli import main
 from rl_training.errors import ConfigError
+from rl_training.experiment.presets import load_preset
 from rl_training.zoo.drift import drift_of
 from rl_training.zoo.groups import config_differences, group_runs, sort_groups
 from rl_training.zoo.overview import as_text, overview
@@ -223,7 +224,7 @@ def test_a_group_of_different_settings_is_told_and_how_to_part_it(
 def test_hyperparameters_set_beyond_the_preset_are_flagged(tmp_path: Path) -> None:
     words = ["axiomrl", "train", "--hyperparams.vf_coef=0.7", "--hyperparams.gamma", "0.98", "--seed", "3"]
     own = config() | {"total_timesteps": 100_000, "num_envs": 8, "evaluation": {}}
-    own["hyperparams"] = {"vf_coef": 0.7, "gamma": 0.98}
+    own["hyperparams"] = {**load_preset("ppo/cartpole").data["hyperparams"], "vf_coef": 0.7}
     write_run(tmp_path, config=own, metadata=metadata() | {"command": words, "resumes": []})
     (run,) = scan([tmp_path]).runs
     assert [str(d) for d in drift_of(run)] == ["hyperparams.vf_coef: 0.7 instead of the default"]

@@ -70,6 +70,13 @@ def test_a_faithful_run_has_no_drift_whatever_is_free(tmp_path: Path, noted: boo
     assert drift(tmp_path) == []
 
 
+def test_what_a_preset_names_and_an_older_version_did_not_know_is_flagged(tmp_path: Path) -> None:
+    values = to_dict(resolved())
+    del values["hyperparams"]["gae_lambda"]
+    write_run(tmp_path, config=values, metadata=metadata() | {"preset": PRESET, "resumes": []})
+    assert drift(tmp_path) == ["hyperparams.gae_lambda: the default instead of 0.8"]
+
+
 @pytest.mark.parametrize("noted", [True, False])
 def test_another_task_is_flagged(tmp_path: Path, noted: bool) -> None:
     other = resolved(Layer("test", {"env_kwargs": {"sutton_barto_reward": True, "x": None}}))
