@@ -117,9 +117,13 @@ def test_close_does_not_wait_for_a_hung_worker() -> None:
     envs = make_vector_env(fragile("hang", 1), 2)
     envs.reset()
     thread = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        step(envs)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            step(envs)
+    finally:
+        signal.signal(signal.SIGINT, before)
     start = time.monotonic()
     envs.close()
     assert time.monotonic() - start < 30.0  # worker_timeout is 60
