@@ -229,12 +229,13 @@ def test_inductor_computes_the_same(algo: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("algo", ["ppo", "td3"])
-def test_inductor_gives_the_same_machine_code_to_a_resumed_run(algo: str, tmp_path: Path) -> None:
-    """The run goes on in a process that has compiled nothing before."""
+@pytest.mark.parametrize(("algo", "width"), [("ppo", 16), ("td3", 16), ("td3", 512)])
+def test_inductor_gives_the_same_machine_code_to_a_resumed_run(algo: str, width: int, tmp_path: Path) -> None:
+    """The run goes on in a process that has compiled nothing before. Wide networks have large products."""
     if compilation.find_compiler() is None:
         pytest.skip("needs a C++ compiler")
-    config = settings(algo, env_for(algo), tmp_path, compile="on")
+    network = {"hidden": [width, width]}
+    config = settings(algo, env_for(algo), tmp_path, compile="on", network=network)
     whole = rl_training.train(config).run_dir
     stopped = rl_training.train(config, callbacks=[StopInTheMiddle()]).run_dir
     subprocess.run(

@@ -80,14 +80,24 @@ def hardware() -> dict[str, Any]:
     """Processor, memory and GPUs."""
     import torch
 
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {"cpu": _cpu_name(), "cores": os.cpu_count(), "ram_bytes": total_memory(), "gpus": gpus}
+    from rl_training.runtime.device import processor
+
+    facts = processor()
+    model = [facts[name] for name in ("vendor_id", "cpu family", "model") if name in facts]
+    return {
+        "cpu": facts.get("model name") or platform.processor() or platform.machine(),
+        "cpu_model": " ".join([*model, torch.backends.cpu.get_cpu_capability()]),
+        "cores": os.cpu_count(),
+        "ram_bytes": total_memory(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+    }
 
 
 def surroundings() -> dict[str, Any]:
     """What decides whether the same computation gives the same bits: software and hardware."""
     machine = hardware()
-    return {"versions": versions(), "hardware": {"cpu": machine["cpu"], "gpus": machine["gpus"]}}
+    deciding = {name: machine[name] for name in ("cpu", "cpu_model", "gpus")}  # clouds call many models alike
+    return {"versions": versions(), "hardware": deciding}
 
 
 def total_memory() -> int | None:
@@ -129,14 +139,3 @@ def _git(*args: str) -> str:
         ["git", *args], capture_output=True, text=True, errors="replace", timeout=5, check=True
     )
     return result.stdout.strip()
-
-
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.runtime import recorded
+from rl_training.runtime.products import quicker
 from rl_training.runtime.tracing import Uncapturable
 from rl_training.types import Batch, UpdateResult
 
@@ -204,7 +205,8 @@ class Updates:
     @property
     def surroundings(self) -> dict[str, Any]:
         """What decides whether the same update gives the same bits."""
-        return {"updates": self.plan.mode, "updates not computed so": len(self.problems)}
+        found = {"updates": self.plan.mode, "updates not computed so": len(self.problems)}
+        return found | ({"products": quicker()} if self.plan.mode == "compiled" else {})
 
     def describe(self) -> dict[str, Any]:
         """What the run's metadata say."""

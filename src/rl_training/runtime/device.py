@@ -6,6 +6,8 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -43,6 +45,17 @@ def _current_gpu() -> int:
 def available_threads() -> int:
     """How many threads this process may run at the same time."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def processor() -> dict[str, str]:
+    """What Linux tells of the first processor (`vendor_id`, `model name`, …); elsewhere nothing."""
+    try:
+        first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 @contextmanager

@@ -7,7 +7,10 @@ import math
 import pytest
 import torch
 
+from rl_training.runtime import products
+from rl_training.runtime.compilation import Plan, Updates
 from rl_training.runtime.decompositions import DECOMPOSED
+from rl_training.runtime.tracing import trace
 
 aten = torch.ops.aten
 tanh, baddbmm, adam = (
@@ -51,3 +54,97 @@ def test_adam_takes_the_step_of_torchs_own(betas: tuple[float, float], step: flo
     )
     for i in (0, 2, 3):  # weights and both moments
         torch.testing.assert_close(ours[i], theirs[i])
+
+
+@pytest.fixture
+def by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor of which MKL uses half, with small matrices."""
+    monkeypatch.setattr(products, "quicker", lambda: "onednn")
+    monkeypatch.setattr(products, "ENOUGH", 5 * 6 * 7)
+
+
+MATRICES = {
+    "product": (lambda a, b, c: torch.mm(a, b), 1),
+    "both transposed": (lambda a, b, c: torch.mm(b.t(), a.t()), 1),
+    "with a bias": (lambda a, b, c: torch.addmm(c, a, b, beta=0.5, alpha=2.0), 1),
+    "a layer": (lambda a, b, c: torch.nn.functional.linear(a, b.t().contiguous(), c), 1),
+    "a stack": (lambda a, b, c: torch.bmm(torch.stack([a, -a]), torch.stack([b, 3.0 * b])), 2),
+    "a stack with biases": (
+        lambda a, b, c: torch.baddbmm(c, a.expand(3, -1, -1), torch.stack([b, b * b, 1.0 - b])),
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MATRICES)
+@pytest.mark.usefixtures("by_onednn")
+def test_products_by_onednn_are_products(case: str) -> None:
+    function, count = MATRICES[case]
+    a, b, c = torch.randn(5, 6), torch.randn(6, 7), torch.randn(7)
+    graph = trace(lambda *tensors: [function(*tensors)], [a, b, c], [], [])
+    calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    assert calls.count(torch.ops.axiomrl.product.default) == count
+    assert not {aten.mm.default, aten.addmm.default, aten.bmm.default} & set(calls)
+    torch.testing.assert_close(graph(a, b, c)[0], function(*(x.double() for x in (a, b, c))).float())
+
+
+@pytest.mark.usefixtures("by_onednn")
+def test_a_gradient_has_its_products_by_onednn_too() -> None:
+    x, weight = torch.randn(6, 8), torch.randn(8, 8, requires_grad=True)
+
+    def slope(x: torch.Tensor) -> list[torch.Tensor]:
+        hidden = torch.relu(x @ weight) @ weight
+        return list(torch.autograd.grad(hidden.square().sum(), [weight]))
+
+    graph = trace(slope, [x], [weight], [])
+    calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    assert calls.count(torch.ops.axiomrl.product.default) == 5  # two forward, two for weights, one between
+    torch.testing.assert_close(graph(x, weight.detach())[0], slope(x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "inner", "columns"), [(256, 256, 256), (37, 300, 400), (2048, 64, 64)])
+def test_products_by_onednn_are_the_same_wherever_the_numbers_lie(
+    rows: int, inner: int, columns: int
+) -> None:
+    left, right = torch.randn(rows, inner), torch.randn(inner, columns)
+
+    def moved(matrix: torch.Tensor, by: int) -> torch.Tensor:
+        return torch.empty(matrix.numel() + by)[by:].view(matrix.shape).copy_(matrix)
+
+    first = products.product(left, right)
+    for by in (1, 3, 4, 8):
+        assert torch.equal(products.product(moved(left, by), moved(right, by)), first)
+
+
+@pytest.mark.usefixtures("by_onednn")
+def test_products_that_are_small_or_of_another_kind_are_left_to_torch() -> None:
+    a, b = torch.randn(5, 6), torch.randn(6, 7)
+    assert products.pays(a, b)
+    assert not products.pays(a[:4], b)
+    assert not products.pays(a.double(), b.double())
+    assert not products.pays(a.bfloat16(), b.bfloat16())
+    assert not products.pays(a.to("meta"), b.to("meta"))
+    assert DECOMPOSED[aten.mm.default](a[:4], b) is NotImplemented
+    assert DECOMPOSED[aten.bmm.default](a[None, :4], b[None]) is NotImplemented
+
+
+@pytest.mark.parametrize(
+    ("maker", "instructions", "expected"),
+    [
+        ("AuthenticAMD", "AVX512", "onednn"),
+        ("AuthenticAMD", "AVX2", "mkl"),
+        ("GenuineIntel", "AVX512", "mkl"),
+    ],
+)
+def test_who_multiplies_follows_from_the_processor(
+    maker: str, instructions: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "processor", lambda: {"vendor_id": maker})
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    assert products.quicker.__wrapped__() == expected
+
+
+def test_who_multiplies_is_among_what_decides_the_bits() -> None:
+    algorithm = type("Algorithm", (), {"kind": lambda self, number: 0})()
+    assert Updates(algorithm, Plan("compiled", "")).surroundings["products"] == products.quicker()
+    assert "products" not in Updates(algorithm, Plan("eager", "")).surroundings
