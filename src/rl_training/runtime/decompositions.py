@@ -72,6 +72,13 @@ def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alph
     return torch.bmm(left, right) * alpha + bias * beta
 
 
+def _foreach_norm(tensors: Tensors, order: float = 2, dtype: torch.dtype | None = None) -> Any:
+    """One by one, each where its numbers come from: on a CPU nothing is gained by having them together."""
+    if tensors[0].device.type != "cpu":
+        return NotImplemented
+    return [torch.linalg.vector_norm(tensor, order, dtype=dtype) for tensor in tensors]
+
+
 _SATURATED = 9.0
 """From here on, tanh is 1 in float32."""
 _ABOVE = (1.3354657832676615e-08, 2.060907896252592e-05, 3.4955878789247937e-03, 0.13381025408596187, 1.0)
@@ -104,6 +111,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.addmm.default: _addmm,
     torch.ops.aten.bmm.default: _bmm,
     torch.ops.aten.baddbmm.default: _baddbmm,
+    torch.ops.aten._foreach_norm.Scalar: _foreach_norm,
     torch.ops.aten._fused_adam_.default: _adam,
     torch.ops.aten._fused_adam_.tensor_lr: _adam,
 }

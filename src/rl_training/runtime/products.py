@@ -8,7 +8,7 @@ what a processor can do, and takes half the time there.
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,35 +19,45 @@ Maker = Literal["mkl", "onednn"]
 
 ENOUGH = 2**20
 """Multiplications from which on it pays: a call of oneDNN takes ten microseconds, whatever it computes."""
+NARROW = range(3, 17)
+"""Columns of results that MKL is slow to compute, so that a quarter of them is enough. Fewer it does well."""
 
-torch.library.define("axiomrl::product", "(Tensor left, Tensor right) -> Tensor")
+torch.library.define("axiomrl::product", "(Tensor left, Tensor turned) -> Tensor")
 
 
 @torch.library.impl("axiomrl::product", "CPU")
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise.default(left, right.t(), None, "none", [], "")
+def _product(left: Tensor, turned: Tensor) -> Tensor:
+    found: Tensor = _linear()(left, turned, None, "none", [], "")
     return found
 
 
 @torch.library.register_fake("axiomrl::product")  # type: ignore[untyped-decorator]
-def _outline(left: Tensor, right: Tensor) -> Tensor:
+def _outline(left: Tensor, turned: Tensor) -> Tensor:
     """The result's shape, for whoever compiles."""
-    return left.new_empty(left.shape[0], right.shape[1])
+    return left.new_empty(left.shape[0], turned.shape[0])
+
+
+@cache
+def _linear() -> Any:
+    """oneDNN's layer, which takes weights as `[out, in]`, with any strides."""
+    return torch.ops.mkldnn._linear_pointwise.default
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """`left @ right` by oneDNN, of two matrices in float32. A compiler fits the copy, if there is one, in."""
-    found: Tensor = torch.ops.axiomrl.product(left.contiguous(), right)
+    found: Tensor = torch.ops.axiomrl.product(left.contiguous(), right.t())
     return found
 
 
 def pays(left: Tensor, right: Tensor) -> bool:
     """Whether oneDNN is the quicker one for a product of matrices, or for each of a stack of them."""
+    columns = right.shape[-1]
     return (
         quicker() == "onednn"
         and left.device.type == "cpu"
         and left.dtype is right.dtype is torch.float32
-        and left.shape[-2] * left.shape[-1] * right.shape[-1] >= ENOUGH
+        and columns >= NARROW.start
+        and left.shape[-2] * left.shape[-1] * columns >= (ENOUGH // 4 if columns in NARROW else ENOUGH)
     )
 
 

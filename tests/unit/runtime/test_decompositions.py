@@ -40,6 +40,13 @@ def test_biases_are_added_to_products() -> None:
     torch.testing.assert_close(baddbmm(bias, left, right, beta=0.5, alpha=2.0), expected.float())
 
 
+def test_norms_are_those_of_torchs_own() -> None:
+    tensors = [torch.randn(50, 3), torch.randn(7), torch.zeros(2)]
+    norm = DECOMPOSED[aten._foreach_norm.Scalar]
+    torch.testing.assert_close(norm(tensors), list(torch._foreach_norm(tensors)))
+    assert norm([tensor.to("meta") for tensor in tensors]) is NotImplemented
+
+
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.0, 0.95)])
 @pytest.mark.parametrize("step", [1.0, 100_000.0])
 def test_adam_takes_the_step_of_torchs_own(betas: tuple[float, float], step: float) -> None:
@@ -61,6 +68,7 @@ def by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor of which MKL uses half, with small matrices."""
     monkeypatch.setattr(products, "quicker", lambda: "onednn")
     monkeypatch.setattr(products, "ENOUGH", 5 * 6 * 7)
+    monkeypatch.setattr(products, "NARROW", range(3, 4))
 
 
 MATRICES = {
@@ -124,6 +132,9 @@ def test_products_that_are_small_or_of_another_kind_are_left_to_torch() -> None:
     assert not products.pays(a.double(), b.double())
     assert not products.pays(a.bfloat16(), b.bfloat16())
     assert not products.pays(a.to("meta"), b.to("meta"))
+    assert products.pays(a, b[:, :3])  # results of few columns are worth it sooner
+    assert not products.pays(a, b[:, :4])
+    assert not products.pays(a.repeat(100, 1), b[:, :2])  # those of fewer never
     assert DECOMPOSED[aten.mm.default](a[:4], b) is NotImplemented
     assert DECOMPOSED[aten.bmm.default](a[None, :4], b[None]) is NotImplemented
 
