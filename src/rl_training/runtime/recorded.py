@@ -42,7 +42,10 @@ def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
     """Machine code for a graph, by torch's compiler."""
     import torch._inductor
 
+    on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
     settings = {
+        # What calls the kernels is compiled too, as small updates take a quarter less. Older torch: untried.
+        "cpp_wrapper": on_cpu and torch.__version__ >= "2.13",
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "loop_ordering_after_fusion": False,  # torch 2.11 trips over SAC's update on a GPU with it
     }
