@@ -102,7 +102,7 @@ def main() -> None:
         print(json.dumps(found))
         return
     made = parser(__doc__, repeats=1, seconds=0.0)
-    made.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)))
+    made.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 21)))
     args = arguments(made)
     seeds, steps = ([1], EVERY) if args.quick else (args.seeds, STEPS)
     who = contenders(args)
