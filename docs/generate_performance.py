@@ -77,8 +77,9 @@ def measured_with(part: Part, result: Result) -> str:
     changed = " with uncommitted changes" if any(state and state.get("is_dirty") for state in states) else ""
     known = {"stable-baselines3": "Stable-Baselines3", "sbx-rl": "SBX", "jax": "JAX"}
     peers = [f"{label} {versions[key]}" for key, label in known.items() if key in versions]
-    machine = ", ".join([*result["hardware"]["gpus"], result["hardware"]["cpu"]])
-    machine += f", {result['hardware']['cores']} cores"
+    hardware = result["hardware"]
+    model = f" ({hardware['cpu_model']})" if "cpu_model" in hardware else ""  # not in older records
+    machine = f"{', '.join([*hardware['gpus'], hardware['cpu']])}{model}, {hardware['cores']} cores"
     made = ", ".join([f"torch {versions['torch']}", *peers])
     before = f", *before* at `{result['before'][:7]}`" if "before" in result else ""
     return (
@@ -287,7 +288,9 @@ PARTS = (
         "off-policy",
         "DQN, SAC and TD3, one update a step",
         "Steps a second, everything included. DQN: CartPole, 64x64, batches of 128; SAC and TD3: Pendulum, "
-        "256x256, batches of 256. One thread is one core for all libraries, two threads are two.",
+        "256x256, batches of 256. One thread is one core for all libraries, two threads are two. What two "
+        "threads gain depends on how near to each other the cores of a virtual machine are, which may change "
+        "by the hour.",
         off_policy_tables,
     ),
     Part(
