@@ -290,7 +290,7 @@ PARTS = (
         "Steps a second, everything included. DQN: CartPole, 64x64, batches of 128; SAC and TD3: Pendulum, "
         "256x256, batches of 256. One thread is one core for all libraries, two threads are two. What two "
         "threads gain depends on how near to each other the cores of a virtual machine are, which may change "
-        "by the hour.",
+        "from one minute to the next.",
         off_policy_tables,
     ),
     Part(
