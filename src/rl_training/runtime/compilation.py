@@ -205,17 +205,22 @@ class Updates:
     @property
     def surroundings(self) -> dict[str, Any]:
         """What decides whether the same update gives the same bits."""
-        found = {"updates": self.plan.mode, "updates not computed so": len(self.problems)}
-        return found | ({"products": quicker()} if self.plan.mode == "compiled" else {})
+        return {**self._how, "updates not computed so": len(self.problems)}
 
     def describe(self) -> dict[str, Any]:
         """What the run's metadata say."""
         return {
-            "updates": self.plan.mode,
+            **self._how,
             "reason": self.plan.reason,
             "seconds": round(self._spent.seconds, 1),
             "problems": list(self.problems),
         }
+
+    @property
+    def _how(self) -> dict[str, str]:
+        """The mode and, where that is ours to choose, whose matrix products it uses."""
+        products = {"products": quicker()} if self.plan.mode == "compiled" else {}
+        return {"updates": self.plan.mode, **products}
 
     def _make(self, kind: Hashable, batch: Batch) -> Update:
         """The update for batches like this one: the plain one if there is no other way, or none that pays."""

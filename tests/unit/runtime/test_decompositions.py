@@ -157,5 +157,6 @@ def test_who_multiplies_follows_from_the_processor(
 
 def test_who_multiplies_is_among_what_decides_the_bits() -> None:
     algorithm = type("Algorithm", (), {"kind": lambda self, number: 0})()
-    assert Updates(algorithm, Plan("compiled", "")).surroundings["products"] == products.quicker()
-    assert "products" not in Updates(algorithm, Plan("eager", "")).surroundings
+    compiled, eager = (Updates(algorithm, Plan(mode, "")) for mode in ("compiled", "eager"))
+    assert compiled.surroundings["products"] == compiled.describe()["products"] == products.quicker()
+    assert "products" not in {**eager.surroundings, **eager.describe()}
