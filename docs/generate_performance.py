@@ -289,8 +289,8 @@ PARTS = (
         "DQN, SAC and TD3, one update a step",
         "Steps a second, everything included. DQN: CartPole, 64x64, batches of 128; SAC and TD3: Pendulum, "
         "256x256, batches of 256. One thread is one core for all libraries, two threads are two. What two "
-        "threads gain depends on how near to each other the cores of a virtual machine are, which may change "
-        "from one minute to the next.",
+        "threads gain varies on this virtual machine from one minute to the next; it seems to go with how "
+        "near to each other its cores are, which was not recorded.",
         off_policy_tables,
     ),
     Part(
