@@ -1,4 +1,4 @@
-"""All that `docs/performance.md` is made of, part by part: about 32 minutes on two quiet cores.
+"""All that `docs/performance.md` is made of, part by part: about 27 minutes on two quiet cores.
 
     python benchmarks/suite.py [PARTS …] [--quick] [--list] [-- OPTIONS]      (`make bench PARTS="…"`)
 
@@ -26,7 +26,7 @@ PARTS = {
     "off-policy": (["off_policy.py", "threads"], 5.5),
     "off-policy-batch": (["off_policy.py", "batch"], 2.5),
     "replay": (["replay.py"], 1.5),
-    "time-to-threshold": (["time_to_threshold.py"], 11),
+    "time-to-threshold": (["time_to_threshold.py"], 6),
     "startup": (["startup.py"], 1.5),
 }
 """Commands, and about how many minutes they take."""
