@@ -7,8 +7,6 @@ them. A run is computed in the same way from its first update to its last, also 
 
 from __future__ import annotations
 
-import os
-import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.runtime import recorded
+from rl_training.runtime.device import find_compiler
 from rl_training.runtime.products import quicker
 from rl_training.runtime.tracing import Uncapturable
 from rl_training.types import Batch, UpdateResult
@@ -101,12 +100,6 @@ def possible_modes(device: str, *, compiler: str | None) -> list[Mode]:
     """What a device could do."""
     modes: list[Mode] = [mode for mode in get_args(Mode) if compiler or not mode.startswith("compiled")]
     return [mode for mode in modes if mode == "eager" or mode.endswith("captured") == (device == "cuda")]
-
-
-def find_compiler() -> str | None:
-    """The C++ compiler that torch would use."""
-    wanted = [os.environ.get("CXX"), "g++", "clang++", "c++"]
-    return next((found for name in wanted if name and (found := shutil.which(name))), None)
 
 
 def units(algorithm: Algorithm) -> int:

@@ -50,21 +50,14 @@ def _log(number: float) -> float:
     return math.log(number) if number else -math.inf
 
 
-def _mm(left: Tensor, right: Tensor) -> Any:
-    """A product by the quicker library."""
+def _product(left: Tensor, right: Tensor) -> Any:
+    """A product, or a stack of them, by the quicker library."""
     return product(left, right) if pays(left, right) else NotImplemented
 
 
 def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     """The same and then the bias, which a compiler adds in whatever comes next."""
     return product(left, right) * alpha + bias * beta if pays(left, right) else NotImplemented
-
-
-def _bmm(left: Tensor, right: Tensor) -> Any:
-    """One by one: oneDNN's products of many matrices are not to be had."""
-    if not pays(left, right):
-        return NotImplemented
-    return torch.stack([product(a, b) for a, b in zip(left.unbind(), right.unbind(), strict=True)])
 
 
 def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
@@ -107,9 +100,9 @@ def _polynomial(coefficients: Sequence[float], x: Tensor) -> Tensor:
 
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.tanh.default: _tanh,
-    torch.ops.aten.mm.default: _mm,
+    torch.ops.aten.mm.default: _product,
     torch.ops.aten.addmm.default: _addmm,
-    torch.ops.aten.bmm.default: _bmm,
+    torch.ops.aten.bmm.default: _product,
     torch.ops.aten.baddbmm.default: _baddbmm,
     torch.ops.aten._foreach_norm.Scalar: _foreach_norm,
     torch.ops.aten._fused_adam_.default: _adam,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -56,6 +57,12 @@ def processor() -> dict[str, str]:
         return {}
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler that torch would use."""
+    wanted = [os.environ.get("CXX"), "g++", "clang++", "c++"]
+    return next((found for name in wanted if name and (found := shutil.which(name))), None)
 
 
 @contextmanager

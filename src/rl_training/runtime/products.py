@@ -7,13 +7,19 @@ what a processor can do, and takes half the time on a Zen 5.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import tempfile
+import warnings
 from functools import cache
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rl_training.runtime.device import processor
+from rl_training.runtime.device import find_compiler, processor
 
 Maker = Literal["mkl", "onednn"]
 
@@ -22,48 +28,73 @@ ENOUGH = 2**20
 NARROW = range(3, 17)
 """Results of so many columns MKL is slow to compute: a quarter of `ENOUGH` will do. Fewer it does well."""
 
-torch.library.define("axiomrl::product", "(Tensor left, Tensor turned) -> Tensor")
+SOURCE = Path(__file__).with_suffix(".cpp")
+"""The operator, which is to be compiled: what it calls is not to be had from Python."""
 
-
-@torch.library.impl("axiomrl::product", "CPU")
-def _product(left: Tensor, turned: Tensor) -> Tensor:
-    found: Tensor = _linear()(left, turned, None, "none", [], "")
-    return found
+torch.library.define("axiomrl::product", "(Tensor left, Tensor right) -> Tensor")
 
 
 @torch.library.register_fake("axiomrl::product")  # type: ignore[untyped-decorator]
-def _outline(left: Tensor, turned: Tensor) -> Tensor:
+def _outline(left: Tensor, right: Tensor) -> Tensor:
     """The result's shape, for whoever compiles."""
-    return left.new_empty(left.shape[0], turned.shape[0])
-
-
-@cache
-def _linear() -> Any:
-    """oneDNN's layer, which takes weights as `[out, in]`, with any strides."""
-    return torch.ops.mkldnn._linear_pointwise.default
+    return left.new_empty(*left.shape[:-1], right.shape[-1])
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """`left @ right` by oneDNN, of two matrices in float32. A compiler fits the copy, if there is one, in."""
-    found: Tensor = torch.ops.axiomrl.product(left.contiguous(), right.t())
+    """`left @ right` by oneDNN, of two matrices or two stacks of them, in float32; it has to be `loaded`."""
+    found: Tensor = torch.ops.axiomrl.product(left, right)
     return found
 
 
 def pays(left: Tensor, right: Tensor) -> bool:
-    """Whether oneDNN is the quicker one for a product of matrices, or for each of a stack of them."""
+    """Whether oneDNN is the quicker one for a product of matrices, or of two stacks of them."""
     columns = right.shape[-1]
     return (
-        quicker() == "onednn"
-        and left.device.type == "cpu"
+        left.device.type == "cpu"
         and left.dtype is right.dtype is torch.float32
         and columns >= NARROW.start
-        and left.shape[-2] * left.shape[-1] * columns >= (ENOUGH // 4 if columns in NARROW else ENOUGH)
+        and left.numel() * columns >= (ENOUGH // 4 if columns in NARROW else ENOUGH)
+        and quicker() == "onednn"
     )
 
 
 @cache
 def quicker() -> Maker:
-    """Whose large products are the quicker ones on this processor."""
+    """Whose large products are the quicker ones on this processor, and to be had."""
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
     known = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return "onednn" if wide and known and processor().get("vendor_id") != "GenuineIntel" else "mkl"
+    fast = wide and known and processor().get("vendor_id") != "GenuineIntel"
+    return "onednn" if fast and loaded() else "mkl"
+
+
+@cache
+def loaded() -> bool:
+    """Make the operator known to torch; where that cannot be done, say why."""
+    try:
+        torch.ops.load_library(_compiled())  # type: ignore[no-untyped-call]
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = error.stderr if isinstance(error, subprocess.CalledProcessError) else error.__cause__ or error
+        warnings.warn(f"matrix products are left to MKL, oneDNN's cannot be had: {why}", stacklevel=2)
+        return False
+    return True
+
+
+def _compiled() -> Path:
+    """The operator as a library, beside what torch's compiler keeps on disk; compiled if it is not there."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    compiler = find_compiler()
+    if compiler is None:
+        raise OSError("no C++ compiler was found")
+    home = Path(torch.__file__).parent
+    command = [compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-Wl,-z,now"]
+    command += [f"-I{home / 'include'}", str(SOURCE), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"]
+    about = "\n".join([torch.__version__, *command, SOURCE.read_text(encoding="utf-8")])
+    library = Path(cache_dir()) / f"axiomrl-{hashlib.sha256(about.encode()).hexdigest()[:16]}.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            made = Path(folder) / library.name
+            subprocess.run([*command, "-o", str(made)], check=True, capture_output=True, text=True)
+            os.replace(made, library)  # whole, whoever else is at it
+    return library

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ import torch
 from rl_training.runtime import products
 from rl_training.runtime.compilation import Plan, Updates
 from rl_training.runtime.decompositions import DECOMPOSED
+from rl_training.runtime.device import find_compiler
 from rl_training.runtime.tracing import trace
 
 aten = torch.ops.aten
@@ -63,8 +67,16 @@ def test_adam_takes_the_step_of_torchs_own(betas: tuple[float, float], step: flo
         torch.testing.assert_close(ours[i], theirs[i])
 
 
+@pytest.fixture(scope="session")
+def onednn() -> None:
+    """oneDNN's products are there, whether they are the quicker ones on this processor or not."""
+    if find_compiler() is None:
+        pytest.skip("needs a C++ compiler")
+    assert products.loaded()
+
+
 @pytest.fixture
-def by_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_onednn(onednn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a processor of which MKL uses half, with small matrices."""
     monkeypatch.setattr(products, "quicker", lambda: "onednn")
     monkeypatch.setattr(products, "ENOUGH", 5 * 6 * 7)
@@ -76,10 +88,15 @@ MATRICES = {
     "both transposed": (lambda a, b, c: torch.mm(b.t(), a.t()), 1),
     "with a bias": (lambda a, b, c: torch.addmm(c, a, b, beta=0.5, alpha=2.0), 1),
     "a layer": (lambda a, b, c: torch.nn.functional.linear(a, b.t().contiguous(), c), 1),
-    "a stack": (lambda a, b, c: torch.bmm(torch.stack([a, -a]), torch.stack([b, 3.0 * b])), 2),
+    "a stack": (lambda a, b, c: torch.bmm(torch.stack([a, -a]), torch.stack([b, 3.0 * b])), 1),
+    "a stack of transposed ones": (
+        lambda a, b, c: torch.bmm(torch.stack([b, -b]).transpose(1, 2), torch.stack([a, 3.0 * a]).mT),
+        1,
+    ),
+    "parts of larger ones": (lambda a, b, c: torch.mm(a.repeat(2, 2)[::2, 3:9], b.repeat(1, 2)[:, ::2]), 1),
     "a stack with biases": (
         lambda a, b, c: torch.baddbmm(c, a.expand(3, -1, -1), torch.stack([b, b * b, 1.0 - b])),
-        3,
+        1,
     ),
 }
 
@@ -110,18 +127,28 @@ def test_a_gradient_has_its_products_by_onednn_too() -> None:
     torch.testing.assert_close(graph(x, weight.detach())[0], slope(x)[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "inner", "columns"), [(256, 256, 256), (37, 300, 400), (2048, 64, 64)])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((256, 256), (256, 256)),
+        ((37, 300), (300, 400)),
+        ((2048, 64), (64, 64)),
+        ((2, 256, 256), (2, 256, 256)),
+        ((10, 37, 300), (10, 300, 6)),
+    ],
+)
+@pytest.mark.usefixtures("onednn")
 def test_products_by_onednn_are_the_same_wherever_the_numbers_lie(
-    rows: int, inner: int, columns: int
+    left: tuple[int, ...], right: tuple[int, ...]
 ) -> None:
-    left, right = torch.randn(rows, inner), torch.randn(inner, columns)
-
     def moved(matrix: torch.Tensor, by: int) -> torch.Tensor:
         return torch.empty(matrix.numel() + by)[by:].view(matrix.shape).copy_(matrix)
 
-    first = products.product(left, right)
+    a, b = torch.randn(left), torch.randn(right)
+    first = products.product(a, b)
+    torch.testing.assert_close(first, (a.double() @ b.double()).float(), rtol=1e-4, atol=1e-4)
     for by in (1, 3, 4, 8):
-        assert torch.equal(products.product(moved(left, by), moved(right, by)), first)
+        assert torch.equal(products.product(moved(a, by), moved(b, by)), first)
 
 
 @pytest.mark.usefixtures("by_onednn")
@@ -152,7 +179,46 @@ def test_who_multiplies_follows_from_the_processor(
 ) -> None:
     monkeypatch.setattr(products, "processor", lambda: {"vendor_id": maker})
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: instructions)
+    monkeypatch.setattr(products, "loaded", lambda: True)
     assert products.quicker.__wrapped__() == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "compiler", "why"),
+    [
+        ("int product;", None, "no C++ compiler was found"),
+        ("not C++", "c++", "error: "),
+        ('extern "C" void nobody_has_it(); void product() { nobody_has_it(); }', "c++", "nobody_has_it"),
+    ],
+)
+def test_without_the_operator_torch_multiplies_and_says_why(
+    source: str, compiler: str | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiler and not shutil.which(compiler):
+        pytest.skip("needs a C++ compiler")
+    (tmp_path / "source.cpp").write_text(source)
+    monkeypatch.setattr(products, "SOURCE", tmp_path / "source.cpp")
+    monkeypatch.setattr(products, "find_compiler", lambda: compiler)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.warns(UserWarning, match=rf"left to MKL(.|\n)*{re.escape(why)}"):
+        assert not products.loaded.__wrapped__()
+    monkeypatch.setattr(products, "loaded", lambda: False)
+    assert products.quicker.__wrapped__() == "mkl"
+
+
+def test_the_operator_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_compiler() is None:
+        pytest.skip("needs a C++ compiler")
+    (tmp_path / "source.cpp").write_text("int product;")
+    monkeypatch.setattr(products, "SOURCE", tmp_path / "source.cpp")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    first = products._compiled()
+    assert [file.name for file in (tmp_path / "cache").iterdir()] == [first.name]
+    made = first.stat().st_mtime_ns
+    assert products._compiled() == first
+    assert first.stat().st_mtime_ns == made
+    (tmp_path / "source.cpp").write_text("float product;")
+    assert products._compiled() != first
 
 
 def test_who_multiplies_is_among_what_decides_the_bits() -> None:
