@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Algorithm
 from rl_training.runtime import recorded
-from rl_training.runtime.device import find_compiler
+from rl_training.runtime.device import find_compiler, hand_back_memory
 from rl_training.runtime.products import quicker
 from rl_training.runtime.tracing import Uncapturable
 from rl_training.types import Batch, UpdateResult
@@ -157,6 +157,7 @@ class Updates:
         if update is None:
             with self._spent:
                 update = self._ready[kind, batch.actions.shape] = self._make(kind, batch)
+                hand_back_memory()  # recording takes several times what an update does
         return update(batch)
 
     def within_graphs(self) -> Updates | None:

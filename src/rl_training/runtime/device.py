@@ -73,8 +73,8 @@ def freed_memory_kept(up_to: int = 2**30) -> Iterator[None]:
     which clears each page before it lends it again: a sixth of the time of an update from images. Where there
     is another allocator, nothing happens.
     """
-    libc = ctypes.CDLL(None) if os.name == "posix" else None
-    if libc is None or not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
+    libc = _gnu()
+    if libc is None:
         yield
         return
     libc.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
@@ -84,6 +84,20 @@ def freed_memory_kept(up_to: int = 2**30) -> Iterator[None]:
     finally:
         libc.mallopt(_TRIM_THRESHOLD, 2 * _LARGEST_BLOCK)  # as far as it would have gone by itself
         libc.malloc_trim(0)
+
+
+def hand_back_memory() -> None:
+    """Give the system what was freed, also where it is kept: something large is over that will not return."""
+    libc = _gnu()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
+@cache
+def _gnu() -> ctypes.CDLL | None:
+    """GNU's allocator, where it is the one."""
+    libc = ctypes.CDLL(None) if os.name == "posix" else None
+    return libc if hasattr(libc, "mallopt") and hasattr(libc, "malloc_trim") else None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from rl_training.errors import ConfigError, EnvError
-from rl_training.runtime.device import resolve_device, torch_settings
+from rl_training.runtime.device import hand_back_memory, resolve_device, torch_settings
 from rl_training.runtime.random import RandomStreams, derive_seed
 from rl_training.runtime.signals import SIGNALS, stop_on_signals
 from rl_training.runtime.video import VideoWriter
@@ -68,6 +68,9 @@ def test_memory_that_was_freed_is_used_again_without_asking_the_system() -> None
         for _ in range(2):  # what other tests have left in the heap may make the second round fit otherwise
             pages_asked_for()
         assert pages_asked_for() < 5000  # of 24,576
+        hand_back_memory()
+        assert pages_asked_for() > 10_000
+        assert pages_asked_for() < 5000  # kept as before
     assert pages_asked_for() > 10_000  # all of it has been handed back
 
 
