@@ -72,9 +72,11 @@ def loaded() -> bool:
     """Make the operator known to torch; where that cannot be done, say why."""
     try:
         torch.ops.load_library(_compiled())  # type: ignore[no-untyped-call]
-    except (OSError, subprocess.CalledProcessError) as error:
+        product(torch.ones(2, 1, 1), torch.ones(2, 1, 1))  # another torch may refuse what it is not asked for
+    except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         why = error.stderr if isinstance(error, subprocess.CalledProcessError) else error.__cause__ or error
-        warnings.warn(f"matrix products are left to MKL, oneDNN's cannot be had: {why}", stacklevel=2)
+        problem = " ".join(str(why).split())[:300]
+        warnings.warn(f"matrix products are left to MKL, oneDNN's cannot be had: {problem}", stacklevel=2)
         return False
     return True
 
