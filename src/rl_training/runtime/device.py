@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -108,6 +109,14 @@ def torch_settings(
 
     Meanwhile freed memory stays with the process.
     """
+    cores = available_threads()
+    if threads > cores:
+        there = f"{cores} core" if cores == 1 else f"{cores} cores"
+        warnings.warn(
+            f"threads: {threads} threads of torch share {there} and will wait for each other, at worst for "
+            f"minutes instead of seconds; use {cores}, or 0 for one a core",
+            stacklevel=3,
+        )
     exact = device.type == "cpu" if deterministic == "auto" else bool(deterministic)
     filling: Any = torch.utils.deterministic
     before = (

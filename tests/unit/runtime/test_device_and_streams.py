@@ -7,6 +7,7 @@ import platform
 import resource
 import signal
 import threading
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from rl_training.errors import ConfigError, EnvError
+from rl_training.runtime import device
 from rl_training.runtime.device import hand_back_memory, resolve_device, torch_settings
 from rl_training.runtime.random import RandomStreams, derive_seed
 from rl_training.runtime.signals import SIGNALS, stop_on_signals
@@ -54,6 +56,18 @@ def test_tf32_is_for_matrix_products_on_a_gpu(device: str, products: str) -> Non
     with torch_settings(torch.device(device), threads=1, deterministic="auto", precision="tf32"):
         assert torch.get_float32_matmul_precision() == products
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.parametrize(("cores", "problem"), [(1, "2 threads of torch share 1 core "), (2, None)])
+def test_more_threads_than_cores_are_warned_about(
+    cores: int, problem: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "available_threads", lambda: cores)
+    with pytest.warns(UserWarning, match=problem) if problem else warnings.catch_warnings():
+        if problem is None:
+            warnings.simplefilter("error")
+        with torch_settings(CPU, threads=2, deterministic="auto"):
+            assert torch.get_num_threads() == 2
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
