@@ -90,11 +90,13 @@ class Row:
         assert self.result is not None
         assert self.score is not None
         low, high = self.score.bounds
+        # One seed tells nothing of the spread.
+        interval = f" ({low:,.1f} to {high:,.1f})" if len(self.scores) > 1 else ""
         judged = verdict(self.score.value, self.band)
         return [
             f"`{self.preset}`",
             short(self.steps),
-            f"{self.score.value:,.1f} ({low:,.1f} to {high:,.1f}){success_text(self.result)}",
+            f"{self.score.value:,.1f}{interval}{success_text(self.result)}",
             worst_text(self.result),
             size_text(self.result),
             band_text(self.band),
