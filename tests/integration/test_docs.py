@@ -487,6 +487,13 @@ def test_benchmarks_page_is_up_to_date_and_hides_nothing() -> None:
     assert list(generator.shortfalls(seeds)) == ["1 of 3 seeds below the band: 9.0 (seed 1)"]
 
 
+@pytest.mark.parametrize(("scores", "text"), [([10.0], "10.0"), ([10.0, 12.0], "11.0 (10.0 to 12.0)")])
+def test_one_seed_has_no_interval(scores: list[float], text: str) -> None:
+    runs = [{"seed": seed, "return_mean": score} for seed, score in enumerate(scores)]
+    result = {"runs": runs, "episodes": 5, "summary": {}}
+    assert load_generator("generate_benchmarks").Row("ppo/x", 2_000, None, result, []).cells()[2] == text
+
+
 def test_every_shortfall_has_a_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = load_generator("generate_benchmarks")
     runs = [{"seed": seed, "return_mean": 10.0} for seed in (1, 2)]
