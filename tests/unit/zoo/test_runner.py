@@ -181,7 +181,9 @@ def test_killed_together_with_its_runs_it_ends_as_if_it_had_not_been(
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "cut")])
     wait_for(lambda: len(list((tmp_path / "cut").glob("*/*/checkpoints/step_2"))) == 2)
     begun = [int(line.split()[2]) for line in (tmp_path / "calls").read_text().splitlines()]
-    for pid in (process.pid, *begun):
+    process.send_signal(signal.SIGSTOP)  # no process sees another one die first: a stopped one sees nothing
+    wait_for(lambda: state_of(process.pid) == "T")
+    for pid in (*begun, process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait(120)
     wait_for(lambda: not any(map(is_alive, begun)))
@@ -217,12 +219,16 @@ def test_a_killed_run_is_told_and_goes_on_next_time(
     assert sorted(calls()) == ["eval 1", "eval 2", "resume 1", "train 1", "train 2"]
 
 
-def is_alive(pid: int) -> bool:
+def state_of(pid: int) -> str | None:
+    """One letter as in proc(5), None for a process that is gone."""
     try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
-        return False
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in (None, "Z")
 
 
 def test_results_of_a_preset_name_the_commits_of_its_own_runs(tmp_path: Path) -> None:
