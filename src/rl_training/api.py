@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -18,6 +19,7 @@ from rl_training.assembly import (
     make_test_envs,
     resolve_config,
     separate_env,
+    warn_of_idle_precision,
 )
 from rl_training.continuation import (
     Continuation,
@@ -238,7 +240,11 @@ def evaluate_algorithm(
     video: StrPath | None = None,
 ) -> dict[str, Any]:
     """Play full episodes in fresh envs; by default not those that picked the best checkpoint."""
-    if num_episodes < 1:
+    try:
+        too_few = operator.index(num_episodes) < 1
+    except TypeError:
+        raise ConfigError(f"num_episodes: must be a whole number, got {num_episodes!r}") from None
+    if too_few:
         raise ConfigError(f"num_episodes: must be at least 1, got {num_episodes}")
     session = session_behind(algorithm)
     mode = "human" if render else "rgb_array" if video is not None else None
@@ -304,6 +310,7 @@ def session_behind(algorithm: Algorithm) -> Session:
 
 def _begin(algorithm: Algorithm, session: Session, callbacks: Callbacks, progress: bool) -> TrainResult:
     """Train from step 0 in a new run directory."""
+    warn_of_idle_precision(algorithm)
 
     def create() -> Run:
         return Run.create(session.config, session.spec, preset=session.preset)

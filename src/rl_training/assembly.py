@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -13,7 +14,7 @@ import gymnasium
 import torch
 
 from rl_training import registry
-from rl_training.algorithms.base import Context
+from rl_training.algorithms.base import Algorithm, Context
 from rl_training.envs import choose_backend, evaluation_backend, make_vector_env, probe
 from rl_training.envs.config import EnvConfig
 from rl_training.envs.vector import VectorEnv
@@ -27,6 +28,7 @@ from rl_training.experiment.layers import (
     preset_layers,
     resolve_layers,
 )
+from rl_training.policies.encoders import ConvEncoder
 from rl_training.runtime.device import available_threads, resolve_device
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
 from rl_training.runtime.random import derive_seed
@@ -58,14 +60,23 @@ class Session:
 def make_session(
     resolved: Resolved, env: Any, spec: Spec | None = None, device: str | None = None
 ) -> Session:
-    """Look at the env (unless its spec is known) and prepare what an algorithm is built from."""
+    """Look at the env and prepare what an algorithm is built from.
+
+    With a `spec` an env is looked at only where one is given, which must be like it.
+    """
     # An automatic choice is made once and saved, so that no later release resumes the run with another.
     backend = choose_backend(resolved.config, resolved.config.num_envs, env)
     env_section = dataclasses.replace(resolved.config.env, backend=backend)
     threads = resolved.config.threads or available_threads()
     config = dataclasses.replace(resolved.config, env=env_section, threads=threads)
     target = resolve_device(device or config.device)
-    spec = probe(config, env) if spec is None else spec
+    if spec is None:
+        spec = probe(config, env)
+    elif env is not None:
+        name = _env_name(env)
+        # No env of a user's is batched, but it may serve to evaluate an agent that was trained in such.
+        alone = dataclasses.replace(config, env_id=name, env=dataclasses.replace(env_section, backend="sync"))
+        require_same_spaces(spec, probe(alone, env), name)
     check_action_space(config.algo, spec)
     context = Context(
         spec=spec,
@@ -124,6 +135,8 @@ def resolve_config(
             given = {key: plain(value) for key, value in config.items() if key != "preset"}
             layers.append(Layer("config", given))
         case str() | PathLike():
+            if str(config) in gymnasium.registry and not Path(config).exists():
+                raise ConfigError(f"{config}: no such file; an env's id goes in as env_id={str(config)!r}")
             layers += file_layers(Path(config))
         case _:
             raise ConfigError(f"expected a TrainConfig, a mapping or a path, got {type(config).__name__}")
@@ -154,6 +167,16 @@ def check_action_space(algo: str, spec: Spec) -> None:
         raise ConfigError(
             f"algo: {algo!r} does not support {kind} actions, only {', '.join(supported)}{hint}"
         )
+
+
+def warn_of_idle_precision(algorithm: Algorithm) -> None:
+    """Say so where the precision that was asked for changes nothing."""
+    device, precision = algorithm.context.device, algorithm.context.precision
+    networks = (algorithm.policy, *algorithm.networks.values())
+    if precision == "bf16" and not any(isinstance(m, ConvEncoder) for n in networks for m in n.modules()):
+        warnings.warn("precision: bf16 has no effect: there is no image encoder to use it", stacklevel=4)
+    if precision == "tf32" and device.type != "cuda":
+        warnings.warn(f"precision: tf32 has no effect on a {device.type}, only on a GPU", stacklevel=4)
 
 
 def require_same_spaces(trained: Spec, offered: Spec, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from typing import Any
 
 from rl_training import registry
 from rl_training.algorithms.base import Algorithm
-from rl_training.assembly import Session, make_session
-from rl_training.errors import AxiomError, CheckpointError, ConfigError
+from rl_training.assembly import Session, make_session, require_same_spaces
+from rl_training.errors import AxiomError, CheckpointError, ConfigError, EnvError
 from rl_training.execution import Start, execute
 from rl_training.experiment.checkpoint import Checkpoint, read_checkpoint
 from rl_training.experiment.config import TrainConfig, to_dict
@@ -23,6 +24,7 @@ from rl_training.experiment.layers import Layer, Resolved, file_layers, replace,
 from rl_training.experiment.metadata import read_metadata
 from rl_training.experiment.run import Run
 from rl_training.experiment.runs import CONFIG, run_of
+from rl_training.experiment.sections import differing
 from rl_training.runtime.callbacks import Callback
 from rl_training.runtime.trainer import Trainer
 
@@ -65,6 +67,11 @@ def plan(
 ) -> Continuation:
     """Put the configuration together, and refuse one that would make it another run."""
     run_dir = run_of(checkpoint.path)
+    if run_dir is not None and "output_dir" in overrides.values:
+        raise ConfigError(
+            f"{overrides.origin}: output_dir: {run_dir} goes on where it is; only a checkpoint that lies "
+            f"outside a run goes on elsewhere: copy {checkpoint.path} out of it first"
+        )
     try:
         resolved = resolve_layers([*layers, overrides])
     except ConfigError as error:
@@ -125,9 +132,26 @@ def restore(algorithm: Algorithm, checkpoint: Checkpoint, *, weights_only: bool 
     try:
         algorithm.load_state_dict(checkpoint.state, weights_only=weights_only)
     except (RuntimeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CheckpointError(
-            f"{checkpoint.path}: its weights do not fit this configuration: {error}"
-        ) from None
+        raise CheckpointError(f"{checkpoint.path}: {_misfit(checkpoint, algorithm.session, error)}") from None
+
+
+def _misfit(checkpoint: Checkpoint, session: Session, error: Exception) -> str:
+    """Why weights do not fit, in one line: what they were made for or, where that is the same, the error."""
+    held, wanted = (registry.algorithm(cfg.algo).cls for cfg in (checkpoint.config, session.config))
+    if held is not wanted:
+        return f"holds a {held.__name__} agent, not {wanted.__name__}"
+    reasons = []
+    try:
+        require_same_spaces(checkpoint.spec, session.spec, session.config.env_id)
+    except EnvError as other:
+        reasons.append(str(other))
+    networks = ({"network": to_dict(cfg)["network"]} for cfg in (checkpoint.config, session.config))
+    reasons += [
+        f"{'.'.join(key)} was {json.dumps(old)}, not {json.dumps(new)}"
+        for key, old, new in differing(*networks)
+    ]
+    reason = " ".join("; ".join(reasons or [str(error)]).split())
+    return f"its weights do not fit this configuration: {reason[:400]}{'…' if len(reason) > 400 else ''}"
 
 
 def go_on(
@@ -144,6 +168,11 @@ def go_on(
     """Train on from a checkpoint, in its run directory or, without one, in a new one."""
     if "trainer" not in checkpoint.state:
         raise CheckpointError(f"{checkpoint.path}: holds an agent but no training state; use --init-from")
+    if algorithm.family == "off-policy" and "buffer" not in checkpoint.state:
+        raise CheckpointError(
+            f"{checkpoint.path}: was saved without its replay buffer, so that it cannot be resumed; "
+            "use --init-from to take its weights into a new run"
+        )
     config = session.config
     has_ended = (
         run_dir is not None and not changes and not extend_schedules and _died_at_the_end(run_dir, checkpoint)

@@ -79,5 +79,10 @@ def algorithm(id: str) -> AlgorithmEntry:  # noqa: A002
     if id not in _ALGORITHMS:
         known = algorithms()
         if id not in known:
-            raise UnknownNameError("algorithm", id, known, "`axiomrl list algorithms` shows all of them.")
+            raise UnknownNameError(
+                "algorithm",
+                id,
+                known,
+                "`axiomrl list algorithms` shows all of them. One of your own needs --import MODULE.",
+            )
     return _ALGORITHMS[id]

@@ -70,12 +70,12 @@ def policy(run_dir: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def uninterrupted(tmp_path: Path, total: int) -> Path:
+def uninterrupted(tmp_path: Path, total: int, *callbacks: rl_training.Callback) -> Path:
     return rl_training.train(
         algo="ppo", env_id="CartPole-v1", num_envs=2, total_timesteps=LONG, output_dir=str(tmp_path),
         num_steps=16, num_minibatches=2, update_epochs=1, network={"hidden": [8]},
         evaluation={"every_steps": 0}, logging={"every_steps": 96, "tensorboard": False},
-        callbacks=StepBudget(total),
+        callbacks=[StepBudget(total), *callbacks],
     ).run_dir  # fmt: skip
 
 
@@ -103,6 +103,51 @@ def test_a_signal_saves_marks_the_run_interrupted_and_nothing_is_lost(number: in
     assert written["status"] == "interrupted"
     assert written["stop_reason"] == f"interrupted by {signal.Signals(number).name}"
     assert_resumes_exactly(run_dir, tmp_path)
+
+
+TERMINAL = """
+import fcntl, signal, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
+
+
+def test_a_closed_terminal_saves_though_nobody_can_be_told(tmp_path: Path) -> None:
+    ours, theirs = os.openpty()
+    script = TERMINAL + SCRIPT.replace("callbacks=", "progress=True, callbacks=").replace(
+        "print(result.status, flush=True)", ""
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path), str(LONG), "slowly"],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline and not list(tmp_path.glob("*/checkpoints/step_*")):
+            time.sleep(0.05)
+        os.close(ours)  # the kernel sends SIGHUP; whatever is written from now on fails with EIO
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+    (run_dir,) = tmp_path.iterdir()
+    assert metadata(run_dir)["status"] == "interrupted"
+    assert metadata(run_dir)["stop_reason"] == "interrupted by SIGHUP"
+    assert_resumes_exactly(run_dir, tmp_path)
+
+
+def test_a_callback_that_fails_at_the_end_costs_no_training(tmp_path: Path) -> None:
+    class Clumsy(rl_training.Callback):
+        def on_train_end(self, trainer: Any) -> None:
+            raise ZeroDivisionError("at the end")
+
+    with pytest.raises(ZeroDivisionError, match="at the end"):
+        uninterrupted(tmp_path / "clumsy", 64, Clumsy())
+    (run_dir,) = (tmp_path / "clumsy").iterdir()
+    assert metadata(run_dir)["status"] == "failed"
+    assert metadata(run_dir)["latest_checkpoint"] == "checkpoints/step_64"
+    for name, value in policy(uninterrupted(tmp_path / "whole", 64)).items():
+        assert torch.equal(value, policy(run_dir)[name])
 
 
 def test_a_killed_run_resumes_exactly_from_its_last_checkpoint(tmp_path: Path) -> None:

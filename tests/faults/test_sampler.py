@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -94,21 +95,22 @@ def policy(run_dir: Path) -> dict[str, bytes]:
     return {name: value.numpy().tobytes() for name, value in state["policy"].items()}
 
 
-def assert_resumes_exactly(run_dir: Path, elsewhere: Path, step: int | None = None) -> None:
+def assert_resumes_exactly(run_dir: Path, elsewhere: Path, step: int | None = None, **how: Any) -> None:
     metadata = json.loads((run_dir / "metadata.json").read_text())
     saved = int(metadata["latest_checkpoint"].rpartition("_")[2])
     assert step is None or saved == step
     resumed = rl_training.resume(run_dir, callbacks=StepBudget(96))
     metadata = json.loads((run_dir / "metadata.json").read_text())
     assert metadata["resumes"][-1]["grade"] == "exact"
-    whole = rl_training.train(settings(elsewhere), callbacks=StepBudget(saved + 96))
+    whole = rl_training.train(settings(elsewhere, **how), callbacks=StepBudget(saved + 96))
     assert whole.metrics["global_step"] == resumed.metrics["global_step"]
     assert policy(whole.run_dir) == policy(run_dir)
 
 
 SCRIPT = """
-import json, sys, torch, rl_training
+import json, signal, sys, torch, rl_training
 torch.set_num_threads(1)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 
 class Say(rl_training.Callback):
     def on_update(self, trainer):
@@ -130,14 +132,27 @@ def start(config: dict[str, Any]) -> subprocess.Popen[str]:
     pytest.fail(f"the process ended: {process.stderr.read() if process.stderr else ''}")
 
 
-def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(tmp_path: Path) -> None:
-    process = start(settings(tmp_path))
-    os.killpg(process.pid, signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+@pytest.mark.parametrize(
+    ("collection", "backend", "number"),
+    [
+        ("pipelined", "sync", signal.SIGTERM),
+        ("pipelined", "async", signal.SIGTERM),
+        ("serial", "async", signal.SIGUSR1),
+        ("serial", "async", signal.SIGHUP),
+    ],
+)
+def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(
+    collection: str, backend: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """As `timeout`, clusters and a closed terminal send it: children leave it to their parent."""
+    how = {"collection": collection, "env": {"backend": backend}}
+    process = start(settings(tmp_path, **how))
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert out.split()[-1] == "interrupted"
     (run_dir,) = tmp_path.iterdir()
-    assert_resumes_exactly(run_dir, tmp_path / "whole")
+    assert_resumes_exactly(run_dir, tmp_path / "whole", **how)
 
 
 def test_a_killed_learner_leaves_nothing_behind_but_a_run_that_resumes_exactly(tmp_path: Path) -> None:
@@ -156,3 +171,31 @@ def test_a_killed_learner_leaves_nothing_behind_but_a_run_that_resumes_exactly(t
     assert shared_memory() <= before
     (run_dir,) = tmp_path.iterdir()
     assert_resumes_exactly(run_dir, tmp_path / "whole")
+
+
+class AskSampler(rl_training.Callback):
+    def on_update(self, trainer: Any) -> None:
+        trainer.envs.episode_seeds  # noqa: B018 - asking is enough
+
+
+def test_a_sampler_that_is_collecting_cannot_be_asked_for_anything_else(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match="the sampler of CartPole-v1 is collecting"):
+        rl_training.train(settings(tmp_path), callbacks=[AskSampler()])
+
+
+def train_in_pool(config: dict[str, Any]) -> str:
+    try:
+        return rl_training.train(config).status
+    except EnvError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "how", [{"collection": "pipelined"}, {"collection": "serial", "env": {"backend": "async"}}]
+)
+def test_a_daemonic_process_says_that_it_may_have_no_children(how: dict[str, Any], tmp_path: Path) -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        told = pool.apply(train_in_pool, (settings(tmp_path, **how),))
+    assert "cannot be started from a daemonic process" in told
+    assert "collection: serial and a backend other than async" in told
+    assert list(tmp_path.iterdir()) == []

@@ -39,7 +39,6 @@ FROM_INSIDE = {
 }
 FROM_OUTSIDE = {
     signal.SIGKILL: "was killed by SIGKILL",
-    signal.SIGTERM: "was killed by SIGTERM",
     signal.SIGSTOP: r"did not answer within 1\.5 s",
 }
 
@@ -241,3 +240,26 @@ def test_workers_end_when_their_parent_is_killed(state: str, thread: str, trial:
     assert soon(lambda: not any(map(alive, workers)))
     assert soon(lambda: shared_memory() <= memory)
     report("parent killed, workers end", f"workers {state}, made in the {thread} thread")
+
+
+FORGETFUL = """
+import weakref
+
+class Thing: ...
+thing = Thing()
+weakref.finalize(thing, print, "ended")  # so what weakref does at exit comes after what multiprocessing does
+
+from types import SimpleNamespace
+from rl_training.envs import EnvConfig, make_vector_env
+settings = SimpleNamespace(env_kwargs={}, env=EnvConfig(backend="async"), env_id="CartPole-v1", seed=1)
+envs = make_vector_env(settings, 2)
+envs.reset()
+"""
+
+
+def test_a_program_that_forgets_its_workers_ends_all_the_same() -> None:
+    """Workers leave SIGTERM, by which multiprocessing would end them at exit, to their parent."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import rl_training
-from rl_training import PPO, TrainConfig, evaluate, load, load_config, resume, train
+from rl_training import DQN, PPO, TrainConfig, evaluate, load, load_config, resume, train
 from rl_training.errors import AxiomError, CheckpointError, ConfigError, EnvError
 from rl_training.experiment.checkpoint import read_checkpoint, write_checkpoint
 from rl_training.experiment.layers import replace
@@ -172,6 +172,13 @@ def test_save_and_load_anywhere(tmp_path: Path) -> None:
     bare.save(tmp_path / "bare")
     with pytest.raises(CheckpointError, match="no training state"):
         resume(tmp_path / "bare")
+    learner = DQN(
+        env_id="CartPole-v1", total_timesteps=64, num_envs=2, learning_starts=8,
+        output_dir=str(tmp_path / "dqn"), evaluation={"every_steps": 0},
+    ).learn()  # fmt: skip
+    learner.save(tmp_path / "light", include_buffer=False)
+    with pytest.raises(CheckpointError, match=r"light: was saved without its replay buffer.*--init-from"):
+        resume(tmp_path / "light", total_timesteps=128)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "data.csv").write_text("1,2")
     with pytest.raises(CheckpointError, match="exists and is not a checkpoint"):
@@ -290,6 +297,56 @@ def test_observations_that_do_not_fit_are_explained(
         agent(tmp_path, env_id).predict(obs)
 
 
+def test_what_reset_returns_is_not_yet_an_observation(tmp_path: Path) -> None:
+    env = gymnasium.make("CartPole-v1")
+    message = r"reset\(\) returns \(observation, info\), of which the first item is meant"
+    with pytest.raises(EnvError, match=message):
+        agent(tmp_path).predict(env.reset())  # type: ignore[arg-type]
+
+
+def test_an_env_that_an_agent_was_not_built_for_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    agent(tmp_path).save(tmp_path / "saved")
+    with pytest.raises(EnvError, match=r"env Pendulum-v1: its observation space is .* agent was built for"):
+        PPO.load(tmp_path / "saved", env=gymnasium.make("Pendulum-v1"))
+    loaded = PPO.load(tmp_path / "saved", env=gymnasium.make("CartPole-v1"))
+    assert loaded.evaluate(1)["num_episodes"] == 1
+
+
+def test_an_agent_of_batched_envs_can_be_tried_in_an_env_of_ones_own(tmp_path: Path) -> None:
+    agent(tmp_path, env={"backend": "batched"}).save(tmp_path / "saved")
+    loaded = PPO.load(tmp_path / "saved", env=lambda: gymnasium.make("CartPole-v1"))
+    assert loaded.evaluate(1)["num_episodes"] == 1
+
+
+def test_the_id_of_an_env_is_not_a_file(tmp_path: Path) -> None:
+    for start in (PPO, train):
+        with pytest.raises(ConfigError, match="an env's id goes in as env_id='CartPole-v1'"):
+            start("CartPole-v1")
+        with pytest.raises(ConfigError, match=r"cartpole.yaml: cannot be read"):
+            start("cartpole.yaml")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "precision", "warned"),
+    [
+        ("CartPole-v1", "bf16", "precision: bf16 has no effect: there is no image encoder"),
+        ("CartPole-v1", "tf32", "precision: tf32 has no effect on a cpu"),
+        ("CartPole-v1", "fp32", None),
+        ("axiom/DictObs-v0", "bf16", None),
+    ],
+)
+def test_a_precision_without_effect_is_warned_about_once(
+    env_id: str, precision: str, warned: str | None, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    learner = agent(tmp_path, env_id, precision=precision, device="cpu").learn()
+    said = [str(warning.message) for warning in recwarn if "precision" in str(warning.message)]
+    assert len(said) == (warned is not None)
+    assert warned is None or said[0].startswith(warned)
+    recwarn.clear()
+    load(learner.session.run_dir, device="cpu")  # only training was to be faster
+    assert not [warning for warning in recwarn if "precision" in str(warning.message)]
+
+
 def test_plain_lists_and_other_dtypes_are_observations_too(tmp_path: Path) -> None:
     algorithm = agent(tmp_path)
     values = [0.1, -0.2, 0.3, 0.0]
@@ -315,16 +372,29 @@ def test_a_checkpoint_cannot_make_us_import_a_module(tmp_path: Path, monkeypatch
 
 def test_weights_that_do_not_fit_are_a_readable_error(tmp_path: Path) -> None:
     source = agent(tmp_path).learn().session.source
-    with pytest.raises(CheckpointError, match="its weights do not fit"):
-        train(
-            env_id="CartPole-v1",
-            algo="ppo",
-            network={"hidden": [9]},
-            output_dir=str(tmp_path),
-            init_from=source,
-        )
-    with pytest.raises(ConfigError, match="num_episodes: must be at least 1"):
-        load(source).evaluate(0)
+    fit = "its weights do not fit this configuration"
+    refused: dict[str, dict[str, Any]] = {
+        rf"{fit}: network.hidden was \[8\], not \[9\]": {"network": {"hidden": [9]}},
+        rf"{fit}: network.hidden was \[8\], not null$": {"network": {}},
+        rf"{fit}: env axiom/Identity-v0: its observation space is Discrete.* the agent was built for Box": {
+            "env_id": "axiom/Identity-v0"
+        },
+        "holds a PPO agent, not DQN": {"algo": "dqn"},
+        rf"{fit}: .*Missing key.*normalizer": {"env": {"normalize_obs": True}},
+    }
+    for reason, change in refused.items():
+        given = {"env_id": "CartPole-v1", "algo": "ppo", "network": SMALL["network"], **change}
+        with pytest.raises(CheckpointError, match=rf"step_64: {reason}") as caught:
+            train(**given, output_dir=str(tmp_path), init_from=source)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "problem"), [(0, "at least 1, got 0"), (1.5, "whole number, got 1.5"), ("2", "got '2'")]
+)
+def test_episodes_are_counted_in_whole_numbers(number: Any, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"num_episodes: must be .*{problem}"):
+        agent(tmp_path).evaluate(number)
 
 
 def test_a_video_shows_the_episodes(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 import rl_training
+from rl_training.envs.batched import BatchedEnv, State, register_batched_env
 from rl_training.envs.batched.vector import BatchedVectorEnv
 from rl_training.experiment.checkpoint import read_checkpoint
 from rl_training.runtime.on_policy import OnPolicyTrainer
@@ -107,6 +110,30 @@ def test_a_run_by_tensors_is_the_run_by_arrays(
         assert by_tensors.metrics[name] == by_arrays.metrics[name]
     assert by_tensors.metrics["rollout/episodes"] > 20
     assert 8 < by_tensors.metrics["rollout/length_mean"] <= 12
+
+
+def test_an_env_that_exists_as_tensors_only_needs_no_setting(tmp_path: Path) -> None:
+    class Line(BatchedEnv):
+        observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        action_space = spaces.Discrete(2)
+
+        def start(self, seeds: torch.Tensor) -> State:
+            return {"x": torch.zeros(len(seeds), 1, device=self.device)}
+
+        def step(self, state: State, actions: torch.Tensor) -> tuple[State, torch.Tensor, torch.Tensor]:
+            x = state["x"] + (2.0 * actions - 1.0).unsqueeze(1)
+            return {"x": x}, x.squeeze(1), x.squeeze(1) >= 5
+
+        def observe(self, state: State) -> torch.Tensor:
+            return state["x"]
+
+    register_batched_env("test/Line-v0", max_episode_steps=9)(Line)
+    cfg = config(tmp_path, env_id="test/Line-v0", env={})
+    result = rl_training.train(cfg)
+    assert rl_training.load_config(result.run_dir / "config.yaml").env.backend == "batched"
+    assert rl_training.evaluate(result.run_dir, num_episodes=2)["lengths"]
+    with pytest.raises(rl_training.AxiomError, match=r"'pipelined' cannot be combined with env.backend 'bat"):
+        rl_training.train({**cfg, "collection": "pipelined"})
 
 
 def test_evaluations_are_gymnasiums_episodes(tmp_path: Path) -> None:

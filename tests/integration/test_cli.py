@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +58,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
+def assert_completed(run: Path) -> None:
+    metadata = read_json(run / "metadata.json")
+    total = yaml.safe_load((run / "config.yaml").read_text())["total_timesteps"]
+    assert (metadata["status"], metadata["stop_reason"]) == ("completed", None)
+    assert metadata["latest_checkpoint"] == f"checkpoints/step_{total}"
+
+
 class TestTrain:
     def test_json_is_all_of_stdout(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["train", *CARTPOLE, "--output-dir", str(tmp_path), "--json"]) == 0
@@ -90,6 +99,44 @@ class TestTrain:
         assert f"axiomrl report {run}\n" in out
         assert f"axiomrl resume --checkpoint {run} --total-timesteps 512\n" in out
         assert "evaluation" in err  # progress
+
+    @pytest.mark.parametrize(("env_id", "imports"), [("Mine-v0", ["--import", "mine"]), ("mine:Mine-v0", [])])
+    def test_the_next_commands_import_what_the_run_needs(
+        self, env_id: str, imports: list[str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "mine.py").write_text(CHATTY.replace("Chatty-v0", "Mine-v0"))
+        argv = ["train", "--algo", "ppo", "--env-id", env_id, *imports, *TINY, "--output-dir", "out"]
+        done = shell(*argv, cwd=tmp_path)
+        lines = done.stdout.partition("\nnext\n")[2].splitlines()
+        commands = [shlex.split(line)[1:] for line in lines if line.startswith("  axiomrl")]
+        assert [words[0] for words in commands] == ["eval", "report", "resume"], done.stderr
+        for words in commands:
+            assert shell(*words, cwd=tmp_path).returncode == 0
+
+    @pytest.mark.parametrize("more", [[], ["--json"], ["--quiet"]], ids=["summary", "json", "quiet"])
+    def test_a_pipe_whose_reader_leaves_ends_no_training(self, more: list[str], tmp_path: Path) -> None:
+        argv = ["train", *CARTPOLE, "--output-dir", str(tmp_path)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rl_training.cli", *argv, *more],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT,
+        )  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert_completed(only_run(tmp_path))
+
+    def test_a_terminal_that_is_gone_ends_no_training(self, tmp_path: Path) -> None:
+        ours, theirs = os.openpty()
+        argv = ["train", *CARTPOLE, "--total-timesteps", "8192", "--evaluation.every-steps", "256"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rl_training.cli", *argv, "--output-dir", str(tmp_path)],
+            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True, env=ENVIRONMENT,
+        )  # fmt: skip
+        os.close(theirs)
+        assert os.read(ours, 1)  # the bar is up
+        os.close(ours)
+        assert process.wait(60) == 0
+        assert_completed(only_run(tmp_path))
 
     def test_overrides_reach_the_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         extra = [
@@ -243,7 +290,7 @@ class Signaller(Guess):
 @pytest.fixture
 def signaller() -> Iterator[type[Signaller]]:
     """The env, and handlers that keep the test's own process alive whatever happens."""
-    before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGUSR1)}
+    before = {n: signal.signal(n, lambda *_: None) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)}
     gymnasium.register("Signaller-v0", entry_point=Signaller)
     yield Signaller
     Signaller.times = 1
@@ -253,7 +300,9 @@ def signaller() -> Iterator[type[Signaller]]:
 
 
 class TestSignalsAndResume:
-    @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138)])
+    @pytest.mark.parametrize(
+        ("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGUSR1", 138), ("SIGHUP", 129)]
+    )
     def test_exit_codes(
         self,
         name: str,
@@ -288,6 +337,25 @@ class TestSignalsAndResume:
         assert err.endswith(
             f"interrupted\nthe run can go on (saved last: {saved}): axiomrl resume --checkpoint {run}\n"
         )
+
+    def test_a_second_hangup_does_not_keep_it_from_saving(
+        self, signaller: type[Signaller], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        signaller.number, signaller.steps, signaller.times = signal.SIGHUP, 0, 2
+        argv = ["train", "--algo", "ppo", "--env-id", "Signaller-v0", *TINY, "--total-timesteps", "100000"]
+        assert main([*argv, "--output-dir", str(tmp_path), "--quiet", "--json"]) == 129
+        assert Path(json.loads(capsys.readouterr().out)["checkpoint"], "manifest.json").is_file()
+
+    def test_a_hangup_that_is_ignored_stays_so(
+        self, signaller: type[Signaller], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        signaller.number, signaller.steps = signal.SIGHUP, 0
+        argv = ["train", "--algo", "ppo", "--env-id", "Signaller-v0", *TINY, "--quiet"]
+        assert main([*argv, "--output-dir", str(tmp_path)]) == 0
+        assert signaller.number is None  # it was sent
+        assert_completed(only_run(tmp_path))
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
     @pytest.mark.parametrize("saves", [True, False])
     def test_a_run_that_fails_says_how_to_go_on(
@@ -360,6 +428,47 @@ class TestSignalsAndResume:
         assert main([*argv, "1024", "--extend-schedules"]) == 0
         rate = json.loads(capsys.readouterr().out)["metrics"]["train/learning_rate"]
         assert rate == pytest.approx(3e-4 * (1 - 896 / 1024))
+
+    def test_resume_says_which_schedule_has_nothing_left(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        linear = ["--hyperparams.learning-rate-schedule", "linear", "--output-dir", str(tmp_path), "--quiet"]
+        assert main(["train", *CARTPOLE, *linear]) == 0
+        argv = ["resume", "--checkpoint", str(only_run(tmp_path)), "--total-timesteps"]
+        words = (
+            "  learning_rate: its linear schedule reaches 0 at step 256 and stays there; --extend-schedules "
+        )
+        assert main([*argv, "512"]) == 0
+        assert words in capsys.readouterr().err
+        assert main([*argv, "1024", "--extend-schedules"]) == 0
+        assert "its linear schedule" not in capsys.readouterr().err
+
+    def test_resume_from_an_older_checkpoint_names_what_it_drops(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        saving = ["--checkpoint.every-steps", "64", "--checkpoint.keep-last", "9"]
+        saving += ["--evaluation.every-steps", "0", "--quiet"]
+        assert main(["train", *CARTPOLE, *saving, "--output-dir", str(tmp_path)]) == 0
+        checkpoints = only_run(tmp_path) / "checkpoints"
+        assert {path.name for path in checkpoints.iterdir()} == {"step_128", "step_256"}
+        argv = ["resume", "--total-timesteps", "384", "--checkpoint"]
+        assert main([*argv, str(checkpoints / "step_256")]) == 0
+        assert "dropped" not in capsys.readouterr().err
+        assert main([*argv, str(checkpoints / "step_128")]) == 0
+        assert "  dropped, because newer than step 128: step_256, step_384\n" in capsys.readouterr().err
+
+    def test_resume_leaves_a_run_where_it_is(
+        self, run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        before = (run_dir / "config.yaml").read_bytes()
+        more = ["--total-timesteps", "384", "--output-dir", str(tmp_path / "elsewhere")]
+        for inside in (run_dir, run_dir / "checkpoints" / "step_256"):
+            assert main(["resume", "--checkpoint", str(inside), *more]) == 2
+            assert f"output_dir: {run_dir} goes on where it is" in capsys.readouterr().err
+        assert (run_dir / "config.yaml").read_bytes() == before
+        shutil.copytree(run_dir / "checkpoints" / "step_256", tmp_path / "copied")
+        assert main(["resume", "--checkpoint", str(tmp_path / "copied"), *more, "--quiet"]) == 0
+        assert only_run(tmp_path / "elsewhere").is_dir()
 
 
 class TestList:

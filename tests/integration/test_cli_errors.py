@@ -55,6 +55,15 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
         (["--learning-rate", "1e-3"],
          "command line: --learning-rate: unknown option; did you mean --hyperparams.learning-rate or "
          "--intrinsic.learning-rate?"),
+        (["--lr", "1e-3"],
+         "--lr: unknown option; did you mean --hyperparams.learning-rate or --intrinsic.learning-rate?"),
+        (["--hyperparams.lr", "3"],
+         "--hyperparams.lr: unknown option; did you mean --hyperparams.learning-rate?"),
+        (["--hyperparams.n-steps", "3"], "did you mean --hyperparams.num-steps?"),
+        (["--hyperparams.n_epochs", "3"], "did you mean --hyperparams.update-epochs?"),
+        (["--algo", "dqn", "--hyperparams.n-steps", "3"], "did you mean --hyperparams.n-step?"),
+        (["--hyperparams.seed", "3"], "did you mean --seed?"),
+        (["--hyperparams.xyz", "3"], "--hyperparams.xyz: unknown option; `axiomrl train --help` shows"),
         (["--jsn"], "command line: --jsn: unknown option; did you mean --json?"),
         (["--device", "gpu"], "command line: device: expected auto, cpu, cuda or cuda:N, got 'gpu'"),
         (["--device", "cuda:99"], "device: 'cuda:99' is not available"),
@@ -73,6 +82,8 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
         (["--config", "/nowhere/x.yaml"], "/nowhere/x.yaml: cannot be read: No such file or directory"),
         (["--init-from", "/nowhere"], "/nowhere: no such run or checkpoint"),
         (["--import", "no_such_module"], "--import no_such_module: no such module"),
+        (["--jobs", "2"], "--jobs needs --seeds"),
+        (["--eval-episodes", "20"], "--eval-episodes needs --seeds"),
         (["--tot", "5"], "command line: --tot: unknown option"),  # no guessing from a beginning
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -218,6 +229,12 @@ class TestEnvs:
 class TestOtherCommands:
     def test_unknown_command(self, refused: Refused) -> None:
         assert "unknown command 'trian'; did you mean 'train'?" in refused("trian")[0]
+
+    def test_zoo_without_a_word(self, refused: Refused) -> None:
+        for argv in (["zoo"], ["zoo", "--output-format", "csv"]):
+            (problem,) = refused(*argv)
+            assert "give one of list, show, commands, run, verify, or directories of runs" in problem
+            assert problem.endswith("`axiomrl zoo --help` shows how it is used.")
 
     def test_options_of_commands(self, refused: Refused) -> None:
         assert refused("eval", "--checkpoin", "x", "--jsn") == [

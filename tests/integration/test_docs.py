@@ -440,8 +440,9 @@ def test_the_scorecard_counts_what_there_is() -> None:
 
 def test_performance_page_is_up_to_date_and_hides_nothing() -> None:
     generator = load_generator("generate_performance")
-    page = generator.PAGE.read_text(encoding="utf-8")
+    page, readme = (path.read_text(encoding="utf-8") for path in (generator.PAGE, generator.README))
     assert generator.render(page) == page, "run python docs/generate_performance.py"
+    assert generator.render_readme(readme) == readme, "run python docs/generate_performance.py"
     rates = {"axiomrl": 30.0, "axiomrl, native": 40.0, "stable-baselines3": 20.0, "envs alone": 90.0}
     rates["Gymnasium's vector alone"] = 80.0
     result = {

@@ -214,6 +214,68 @@ def test_a_run_can_change_its_collection_if_that_is_allowed(tmp_path: Path) -> N
     assert [row.get("train/policy_lag") for row in rows(run_dir)] == [0.0, 1.0, None, 0.0, 1.0]
 
 
+class Count(rl_training.Callback):
+    """Steps that were counted and steps that were stored."""
+
+    def on_train_end(self, trainer: Any) -> None:
+        self.counted, self.stored = trainer.global_step, trainer.buffer.total
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 8), (8, 2)])
+def test_steps_of_another_block_are_given_up(before: int, after: int, tmp_path: Path) -> None:
+    config = off_policy(tmp_path, "dqn", "CartPole-v1", train_every=before) | {"total_timesteps": 80}
+    run_dir = rl_training.train(config, callbacks=[Stop(40)]).run_dir
+    count = Count()
+    rl_training.resume(run_dir, train_every=after, allow_drift=True, callbacks=[count])
+    assert (count.counted, count.stored) == (80, 80)
+
+
+class Columns(rl_training.Callback):
+    """Whether all envs of the first rollout have seen the same."""
+
+    same: bool | None = None
+
+    def on_collect(self, trainer: Any) -> None:
+        if self.same is None:
+            obs = trainer.buffer.obs
+            self.same = bool((obs == obs[:, :1]).all())
+
+
+@pytest.mark.parametrize(
+    ("algo", "num_envs", "change"),
+    [
+        ("ppo", 1, {"num_envs": 4}),  # one column would do for four, if nobody looked
+        ("ppo", 4, {"num_envs": 8}),
+        ("ppo", 4, {"num_steps": 32}),
+        ("recurrent_ppo", 4, {"sequence_length": 4}),
+    ],
+)
+def test_a_rollout_of_another_shape_is_given_up(
+    algo: str, num_envs: int, change: dict[str, Any], tmp_path: Path
+) -> None:
+    config = settings(tmp_path, algo=algo, num_envs=num_envs, total_timesteps=4 * STEPS)
+    run_dir = rl_training.train(config, callbacks=[Stop(STEPS)]).run_dir
+    columns = Columns()
+    resumed = rl_training.resume(run_dir, allow_drift=True, callbacks=[columns], **change)
+    assert resumed.status == "completed"
+    assert columns.same is False
+
+
+def test_a_run_that_had_ended_is_saved_as_it_was(tmp_path: Path) -> None:
+    """Killed between its last checkpoint and its end: nothing is trained, and the sampler told nothing."""
+    for config in (settings(tmp_path), off_policy(tmp_path, "dqn", "CartPole-v1")):
+        run_dir = rl_training.train(config).run_dir
+        metadata = json.loads((run_dir / "metadata.json").read_text())
+        (run_dir / "metadata.json").write_text(json.dumps({**metadata, "status": "running"}))
+        ended = rl_training.resume(run_dir)
+        ended.algorithm.save(tmp_path / "saved")
+        saved, before = (
+            read_checkpoint(path).state["generators"] for path in (tmp_path / "saved", ended.checkpoint_path)
+        )
+        for name, position in before.items():
+            assert torch.equal(saved[name], position), name
+
+
 def test_what_cannot_be_collected_ahead_is_refused(tmp_path: Path) -> None:
     for more, reason in [
         ({"env": {"backend": "batched"}}, r"collection: 'pipelined' cannot .* env\.backend 'batched'"),

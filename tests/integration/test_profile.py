@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import rl_training
 from rl_training.cli import main
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import load_config
+from rl_training.profiling import overrides
 from rl_training.profiling import profile as profiling
 from rl_training.profiling.compare import Comparison, Trial
 
@@ -20,13 +22,16 @@ TINY = [
     "--num-envs", "2", "--network.hidden", "8", "--hyperparams.num-steps", "32",
     "--hyperparams.num-minibatches", "1", "--hyperparams.update-epochs", "1", "--seconds", "0.05",
 ]  # fmt: skip
-PPO = ["profile", "--algo", "ppo", "--env-id", "CartPole-v1", *TINY]
+PPO = ["profile", "--algo", "ppo", "--env-id", "CartPole-v1", "--total-timesteps", "20000", *TINY]
 SAC = [
     "profile", "--algo", "sac", "--env-id", "Pendulum-v1", "--num-envs", "1", "--network.hidden", "8",
     "--hyperparams.learning-starts", "10", "--hyperparams.batch-size", "8",
     "--hyperparams.buffer-size", "1000", "--seconds", "0.05",
 ]  # fmt: skip
-GAINS = {"env.backend": {"native": 1.5, "async": 1.2}, "threads": {2: 1.3}, "num_envs": {4: 2.0}}
+GAINS = {"env.backend": {"native": 1.5, "async": 1.2}, "threads": {2: 1.3}, "num_envs": {4: 2.0},
+         "compile": {"on": 2.5}}  # fmt: skip
+STARTS = {"on": 34.0}
+"""Seconds that compiling takes."""
 
 
 @pytest.fixture
@@ -38,6 +43,7 @@ def invented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             "env.backend": config.env.backend,
             "threads": config.threads,
             "num_envs": config.num_envs,
+            "compile": config.compile,
         }
         speed = 1.0
         for key, value in chosen.items():
@@ -45,7 +51,9 @@ def invented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return speed
 
     def compare(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
-        return Comparison((1000.0 * fast(present),) * 3, (1000.0 * fast(other),) * 3)
+        speeds = [(1000.0 * fast(config),) * 3 for config in (present, other)]
+        starts = [STARTS.get(config.compile, 0.0) for config in (other, present)]
+        return Comparison(speeds[0], speeds[1], present.total_timesteps, *starts)
 
     def try_out(config: TrainConfig, candidate: Any, weights: Any, seconds: float) -> Trial:
         return Trial(candidate, compare(config, candidate.apply(config), weights, seconds))
@@ -94,7 +102,7 @@ def test_json_and_no_run(
     for candidate in data["candidates"]:
         assert set(candidate) == {
             "key", "value", "effect", "note", "steps_per_second", "present_steps_per_second", "ratio",
-            "start_up_s", "faster", "error", "skipped",
+            "start_up_s", "present_start_up_s", "run_ratio", "pays_from_step", "faster", "error", "skipped",
         }  # fmt: skip
         measured = candidate["ratio"] is not None
         assert measured + (candidate["error"] is not None) + (candidate["skipped"] is not None) == 1
@@ -110,22 +118,24 @@ def test_autotune_writes_what_train_reads(
 ) -> None:
     assert main([*PPO, "--autotune", "-o", "fast.yaml"]) == 0
     out = capsys.readouterr().out
-    assert "suggestion: env.backend: native is 1.50 times as fast, same results\n" in out
-    assert "suggestion: num_envs: 4 is 2.00 times as fast, but it changes what is learnt from\n" in out
-    assert "autotune: env.backend: native, threads: 2: 1.95 times as fast\n" in out
+    native = "suggestion: env.backend: native makes the whole run 1.50 times as fast, same results\n"
+    assert native in out
+    more = "suggestion: num_envs: 4 makes the whole run 2.00 times as fast, but it changes what is learnt"
+    assert more in out
+    assert "autotune: env.backend: native, threads: 2: the whole run 1.95 times as fast\n" in out
     assert out.endswith("fast.yaml: written; use it by\n  axiomrl train --config fast.yaml\n")
     assert [path.name for path in tmp_path.iterdir()] == ["fast.yaml"]
     config = load_config("fast.yaml")
     assert (config.env.backend, config.threads, config.num_envs) == ("native", 2, 2)
     assert (config.hyperparams.num_steps, config.network.hidden) == (32, (8,))  # as it was profiled
     text = Path("fast.yaml").read_text()
-    assert "1,950 steps/s instead of 1,000, 1.95 times as fast\n" in text
+    assert "1,950 steps/s instead of 1,000; the whole run is 1.95 times as fast\n" in text
     assert "learning_starts" not in text
     assert main(["config", "--config", "fast.yaml"]) == 0
 
 
 def test_autotune_may_change_the_data_if_told_so(invented: None, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = [*PPO, "--autotune", "--change-data", "-o", "fast.yaml", "--format", "json"]
+    argv = [*PPO, "--autotune", "--change-data", "-o", "fast.yaml", "--json"]
     assert main(argv) == 0
     data = json.loads(capsys.readouterr().out)["autotune"]
     assert data["settings"] == {"num_envs": 4, "env.backend": "native", "threads": 2}
@@ -135,6 +145,54 @@ def test_autotune_may_change_the_data_if_told_so(invented: None, capsys: pytest.
         ["axiomrl", "train", "--config", "fast.yaml"],
     )
     assert load_config("fast.yaml").num_envs == 4  # although --num-envs 2 was given
+
+
+@pytest.mark.parametrize(("steps", "kept"), [("20000", None), ("200000", "on")])
+def test_autotune_compiles_only_what_repays_it(
+    steps: str, kept: str | None, invented: None, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    modes = {"auto": "eager", "on": "compiled", "off": "eager"}
+    monkeypatch.setattr(profiling.Bench, "compile_modes", lambda _: modes)
+    assert main([*PPO, "--total-timesteps", steps, "--autotune", "-o", "fast.yaml", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["autotune"]["settings"].get("compile") == kept
+    (compiling,) = (c for c in data["candidates"] if c["key"] == "compile")
+    assert (compiling["value"], compiling["ratio"], compiling["faster"]) == ("on", 2.5, kept is not None)
+    assert compiling["pays_from_step"] == 56_667  # 34 s at 0.6 ms a step
+    assert load_config("fast.yaml").compile == (kept or "auto")
+
+
+def test_results_outlive_a_file_that_cannot_be_written(
+    invented: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(overrides, "replace_atomically", full)
+    assert main([*PPO, "--autotune", "-o", "fast.yaml"]) == 2
+    out, err = capsys.readouterr()
+    assert "autotune: env.backend: native, threads: 2: the whole run 1.95 times as fast\n" in out
+    assert "fast.yaml: cannot be written: No space left on device\n" in err
+    assert "written; use it by" not in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_that_is_profiled_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = {"top.yaml": "include: parts/middle.yaml\n", "parts/middle.yaml": "include: ../base.yaml\n",
+             "base.yaml": "algo: ppo\nenv_id: CartPole-v1\n"}  # fmt: skip
+    Path("parts").mkdir()
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    Path("link.yaml").symlink_to("base.yaml")
+    for name in ("parts/middle.yaml", "parts/../base.yaml", "link.yaml"):
+        assert main(["profile", "--config", "top.yaml", *TINY, "--autotune", "-o", name]) == 2
+        expected = f"{name}: is included by the configuration that is profiled; choose another file"
+        assert expected in capsys.readouterr().err
+    assert {name: Path(name).read_text() for name in texts} == texts
 
 
 def test_the_file_builds_on_preset_and_file(invented: None, tmp_path: Path) -> None:
@@ -173,6 +231,7 @@ def test_nothing_faster_is_written_too(
         (["--change-data"], "--change-data needs --autotune"),
         (["--autotune", "-o", "no/where/x.yaml"], "no/where/x.yaml: there is no directory no/where"),
         (["--autotune", "-o", "."], ".: is a directory"),
+        (["--autotune", "-o", "/proc/fast.yaml"], "/proc/fast.yaml: cannot be written: "),
         (["--config", "a.yaml", "--autotune", "-o", "./a.yaml"], "a.yaml: is the configuration that is"),
         (["--secnds", "3"], "--secnds: unknown option; did you mean --seconds?"),
         (["--hyperparams.num-minibatches", "7"], "7 does not divide the batch"),
@@ -192,6 +251,7 @@ def test_errors(
     out, err = capsys.readouterr()
     assert out == ""
     assert words in err
+    assert "training ppo" not in err  # nothing was measured in vain
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
 
 

@@ -336,6 +336,20 @@ def test_critics_are_looked_at_before_a_checkpoint_too(tmp_path: Path) -> None:
     assert metadata(run_dir)["latest_checkpoint"] == "checkpoints/step_64"
 
 
+@pytest.mark.parametrize(("starts", "updates"), [(127, 1), (129, 0)])
+def test_a_run_too_short_to_learn_is_warned_about(
+    starts: int, updates: int, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    hyperparams = {"learning_starts": starts, "batch_size": 8, "buffer_size": 200}
+    result = rl_training.train(config(tmp_path, algo="dqn", hyperparams=hyperparams))
+    assert result.algorithm.num_updates == updates
+    said = [str(warning.message) for warning in recwarn if "learning_starts" in str(warning.message)]
+    assert said == [
+        "hyperparams.learning_starts: 129 is not below total_timesteps (128): all steps are random, "
+        "no update will be made before the end"
+    ] * (updates == 0)
+
+
 class LastWord(gymnasium.Env[Any, Any]):
     """Shows NaN in the last observation of an episode only."""
 

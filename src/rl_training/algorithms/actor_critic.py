@@ -187,8 +187,9 @@ class OffPolicyActorCritic(OffPolicyAlgorithm):
         if actor_is_due:
             losses = self.actor_loss(batch, features.now.detach())
             metrics["actor_grad_norm"] = descend(
-                losses.pop("loss"), self.actor_optimizer, self.actor_parameters, hp.max_grad_norm
-            )
+                losses.pop("loss"), self.actor_optimizer, self.actor_parameters, hp.max_grad_norm,
+                after=loss.detach() + metrics["grad_norm"],
+            )  # fmt: skip
             metrics.update(losses)
         if self.targets and (actor_is_due or not self.targets_follow_actor):
             with torch.no_grad():

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.generators import go_on_from
 from rl_training.algorithms.optim import Adam, descend, load_optimizer_state, optimizer_state
 from rl_training.functional.schedules import scheduled
 from rl_training.policies.config import NetworkConfig
@@ -157,7 +158,7 @@ class Algorithm(ABC):
             network.load_state_dict(state["networks"][name])
         if not weights_only:
             self.num_updates = int(state["algorithm"]["num_updates"])
-            self.generator.set_state(state["algorithm"]["generator"].cpu())
+            go_on_from(self.generator, state["algorithm"]["generator"])
             for name, optimizer in self.optimizers.items():
                 load_optimizer_state(optimizer, state["optimizers"][name])
 

@@ -85,16 +85,22 @@ def descend(
     optimizer: torch.optim.Optimizer,
     parameters: Sequence[Tensor],
     max_grad_norm: float | None = None,
+    *,
+    after: Tensor | None = None,
 ) -> Tensor:
     """One step on `parameters` alone: the backward pass computes no gradient for anything else in the graph.
 
-    Gradients are scaled down to `max_grad_norm`. A gradient that is not finite leaves weights and moments
-    alone; that is decided on the device (fused optimisers know `found_inf`), so nothing is read back. The
-    answer is the gradient's norm before clipping, which is where the trainer sees that it happened.
+    Gradients are scaled down to `max_grad_norm`. A loss or a gradient that is not finite leaves weights and
+    moments alone, and so does an `after` that is not: what an earlier step of the same update came to. That
+    is decided on the device (fused optimisers know `found_inf`), so nothing is read back. The answer is the
+    gradient's norm before clipping; in it or in the loss the trainer sees that it happened.
     """
     gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    skip = (norm * 0.0).ne_(0.0)  # 0 times infinity is no number, and differs from 0
+    seen = norm + loss.detach()  # gradients of Huber's loss are finite where it is not
+    if after is not None:
+        seen = seen + after
+    skip = (seen * 0.0).ne_(0.0)  # 0 times infinity is no number, and differs from 0
     scale = None if max_grad_norm is None else ((norm + 1e-6) / max_grad_norm).clamp_(min=1.0)
     if isinstance(optimizer, GuardedOptimizer):
         optimizer.apply(_laid_out(gradients, parameters), scale, skip)

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import TextIO
 
 from rl_training import __version__
 from rl_training.errors import AxiomError, ConfigError, UnknownNameError
@@ -56,7 +57,7 @@ examples:
   axiomrl train --algo ppo --env-id CartPole-v1 --seed 3 --hyperparams.learning-rate 1e-3
   axiomrl train --config my.yaml --num-envs 16 --output-dir runs
   axiomrl eval --checkpoint runs/RUN --num-episodes 20
-  axiomrl resume --checkpoint runs/RUN --total-timesteps 200000
+  axiomrl resume --checkpoint runs/RUN --total-timesteps 200000 --extend-schedules
 """
 
 
@@ -68,20 +69,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except AxiomError as error:
-        print(_explained(error), file=sys.stderr)
+        _complain(_explained(error))
         return 2
     except KeyboardInterrupt as error:
-        print(_with_notes("interrupted", error), file=sys.stderr)
+        _complain(_with_notes("interrupted", error))
         return 130
     except BrokenPipeError:  # the reader, for example `head`, has seen enough
-        _silence_stdout()
+        _silence(sys.stdout)
         return 141
     except SystemExit as end:  # argparse, after printing help
         return end.code if isinstance(end.code, int) else 0
     except Exception:
         import traceback
 
-        traceback.print_exc()
+        _complain(traceback.format_exc().rstrip())
         return 1
 
 
@@ -158,8 +159,15 @@ def _plain_warnings() -> Iterator[None]:
         warnings.formatwarning = before
 
 
-def _silence_stdout() -> None:
-    """Let the interpreter's last flush go nowhere."""
-    import os
+def _complain(text: str) -> None:
+    """Say it on stderr; that nobody is there to read it changes no exit code."""
+    try:
+        print(text, file=sys.stderr)
+    except OSError:
+        _silence(sys.stderr)
 
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+def _silence(stream: TextIO) -> None:
+    from rl_training.runtime.progress import silence
+
+    silence(stream)

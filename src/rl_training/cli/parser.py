@@ -12,6 +12,21 @@ from typing import NoReturn
 
 from rl_training.errors import AxiomError, ConfigError, nearest
 
+_ELSEWHERE = {
+    "lr": "learning-rate",
+    "n-steps": "num-steps",
+    "n-epochs": "update-epochs",
+    "n-envs": "num-envs",
+    "n-minibatches": "num-minibatches",
+    "total-steps": "total-timesteps",
+    "clip-range": "clip-coef",
+    "entropy-coef": "ent-coef",
+    "value-coef": "vf-coef",
+    "discount": "gamma",
+    "env": "env-id",
+}
+"""What other packages call some options, and what they are called here."""
+
 
 class UsageError(AxiomError):
     """A command that was called in a way it does not understand."""
@@ -49,13 +64,7 @@ class Parser(argparse.ArgumentParser):
     def unknown(self, option: str, others: Sequence[str] = ()) -> str:
         """What to say about an option that does not exist."""
         option = option.partition("=")[0]
-        known = [*self.option_names(), *others]
-        last = option.lstrip("-").rpartition(".")[2]
-        same_ending = sorted(
-            (name for name in known if name.lstrip("-").rpartition(".")[2] == last),
-            key=lambda name: not name.startswith("--hyperparams."),
-        )
-        near = " or ".join(same_ending) if 1 <= len(same_ending) <= 3 else nearest(option, known)
+        near = _meant(option, [*self.option_names(), *others])
         advice = f"did you mean {near}?" if near else f"`{self.prog} --help` shows all of them"
         return f"command line: {option}: unknown option; {advice}"
 
@@ -85,6 +94,22 @@ def normalized(argv: Sequence[str]) -> list[str]:
 def is_option(word: str) -> bool:
     """Is it the name of an option rather than a value? Numbers below zero are values."""
     return word.startswith("--") and len(word) > 2
+
+
+def _meant(option: str, known: Sequence[str]) -> str | None:
+    """The option, or the few, that somebody may have meant who wrote one that does not exist."""
+    section, _, key = option.rpartition(".")
+    parts = {name: (name.rpartition(".")[0], name.lstrip("-").rpartition(".")[2]) for name in known}
+    inside = {own: name for name, (where, own) in parts.items() if section and where == section}
+    for wanted in (key.lstrip("-"), _ELSEWHERE.get(key.lstrip("-"))):
+        if wanted in inside:
+            return inside[wanted]
+        same = [name for name, (_, own) in parts.items() if own == wanted]
+        if 1 <= len(same) <= 3:
+            return " or ".join(sorted(same, key=lambda name: not name.startswith("--hyperparams.")))
+    if inside:  # the section is right; compared with it, all that it holds would look alike
+        return inside.get(nearest(key, inside) or "")
+    return nearest(option, known)
 
 
 def positive_int(text: str) -> int:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_training.cli.output import print_json, reserved_stdout
+from rl_training.cli.output import add_json, print_json, reserved_stdout
 from rl_training.cli.parser import Parser, positive_float
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def add_arguments(parser: Parser) -> None:
         help="with --autotune: also settings that change what the algorithm learns from",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="the YAML file for --autotune")
+    add_json(parser, "print one JSON object on stdout")
     parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="what is printed (default: text)"
+        "--format", choices=("text", "json"), default="text", help="text, or json as with --json"
     )
 
 
@@ -53,49 +54,55 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.cli.overrides import resolve
     from rl_training.profiling.overrides import require_writable
 
+    args.json |= args.format == "json"
     base = None if args.config is None else Path(args.config)
-    if args.output is not None:
-        require_writable(args.output, base)
-    with reserved_stdout(args.format == "json"):
+    with reserved_stdout(args.json):
         resolved = resolve(args)
+        if args.output is not None:
+            require_writable(args.output, base)
         from rl_training.profiling.profile import measure
 
         profile = measure(
             resolved, seconds=args.seconds, autotune=args.autotune, change_data=args.change_data, say=_say
         )
-    use = None if args.output is None else _write(args, profile, resolved, base)
-    _print(args, profile, use)
+    _print(args, profile)  # before anything is written: what was measured must not be lost with a file
+    if args.output is not None:
+        _write(args, profile, resolved, base)
     return 0
 
 
-def _print(args: argparse.Namespace, profile: Profile, use: list[str] | None) -> None:
-    """What was found, and the command that makes use of it."""
-    import shlex
-
+def _print(args: argparse.Namespace, profile: Profile) -> None:
+    """What was found."""
     from rl_training.profiling.profile import to_data
     from rl_training.profiling.render import as_text
 
-    if args.format == "json":
+    if args.json:
         data = to_data(profile)
-        if use is not None:
-            data["autotune"] |= {"file": str(args.output), "command": use}
+        if args.output is not None:
+            data["autotune"] |= {"file": str(args.output), "command": _use(args)}
         print_json({"preset": args.preset, **data})
         return
     selectors = {"--preset": args.preset, "--config": args.config}
     words = [word for name, value in selectors.items() if value is not None for word in (name, value)]
-    print(as_text(profile, ["axiomrl", "train", *words, *_imports(args), *args.extra]), end="")
-    if use is not None:
-        print(f"\n{args.output}: written; use it by\n  {shlex.join(use)}")
+    print(as_text(profile, ["axiomrl", "train", *words, *_imports(args), *args.extra]), end="", flush=True)
 
 
-def _write(args: argparse.Namespace, profile: Profile, resolved: Resolved, base: Path | None) -> list[str]:
-    """Write the settings that were kept; the command that trains with them."""
+def _write(args: argparse.Namespace, profile: Profile, resolved: Resolved, base: Path | None) -> None:
+    """Write the settings that were kept."""
+    import shlex
+
     from rl_training.cli.overrides import override_layer
     from rl_training.profiling.overrides import write_overrides
 
     assert profile.tuned is not None
     given = override_layer(args, resolved.config.algo).values
     write_overrides(args.output, profile.tuned, preset=args.preset, base=base, given=given)
+    if not args.json:
+        print(f"\n{args.output}: written; use it by\n  {shlex.join(_use(args))}")
+
+
+def _use(args: argparse.Namespace) -> list[str]:
+    """The command that trains with what was written."""
     return ["axiomrl", "train", "--config", str(args.output), *_imports(args)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.output import add_json, reserved_stdout
@@ -81,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
         result,
         as_json=args.json,
         quiet=args.quiet,
+        imports=args.imports,
         resumed=_how(read_metadata(result.run_dir)["resumes"][-1]),
     )
 
@@ -88,17 +90,33 @@ def run(args: argparse.Namespace) -> int:
 def _announcement() -> Callback:
     """Says at the start what the resume gives: nobody should have to wait for the end to learn it."""
     from rl_training.runtime.callbacks import Callback
+    from rl_training.runtime.progress import reader_may_leave
 
     class Announcement(Callback):
-        """Prints the grade of the resume on stderr."""
+        """Prints on stderr how the run was picked up."""
 
         def on_train_start(self, trainer: Any) -> None:
-            how = _how(trainer.checkpoints.metadata["resumes"][-1])
-            print(f"resuming at step {how['step']:,}: {how['grade']}, {how['reason']}", file=sys.stderr)
-            for change in (*how["drift"], *how["changed"]):
-                print("  {key}: {old} → {new} ({origin})".format_map(change), file=sys.stderr)
+            with reader_may_leave(sys.stderr):
+                print("\n  ".join(_announced(trainer)), file=sys.stderr)
 
     return Announcement()
+
+
+def _announced(trainer: Any) -> Iterator[str]:
+    """The grade, and what somebody who only wants to go on may not expect."""
+    how = _how(trainer.checkpoints.metadata["resumes"][-1])
+    yield f"resuming at step {how['step']:,}: {how['grade']}, {how['reason']}"
+    for change in (*how["drift"], *how["changed"]):
+        yield "{key}: {old} → {new} ({origin})".format_map(change)
+    if dropped := trainer.checkpoints.dropped:
+        yield f"dropped, because newer than step {how['step']:,}: {', '.join(dropped)}"
+    if trainer.horizon < trainer.settings.total_timesteps:
+        for name, schedule in trainer.algorithm.schedules.items():
+            if schedule.kind != "constant":
+                yield (
+                    f"{name}: its {schedule.kind} schedule reaches 0 at step {trainer.horizon:,} and stays "
+                    "there; --extend-schedules stretches it to the new total"
+                )
 
 
 def _how(record: dict[str, Any]) -> dict[str, Any]:

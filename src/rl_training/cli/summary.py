@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import errno
+import shlex
 import signal
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.output import print_json
+from rl_training.runtime.progress import patient_console, silence
 
 if TYPE_CHECKING:
     from rl_training.api import TrainResult
 
 
 def finish(
-    result: TrainResult, *, as_json: bool, quiet: bool, resumed: Mapping[str, Any] | None = None
+    result: TrainResult,
+    *,
+    as_json: bool,
+    quiet: bool,
+    imports: Sequence[str] = (),
+    resumed: Mapping[str, Any] | None = None,
 ) -> int:
-    """Report a finished run as asked and answer the exit code of the process."""
+    """Report a finished run as asked and answer the exit code of the process, whether anybody reads or not.
+
+    `imports` are the modules that were imported for it, and are again by the commands that are named.
+    """
     if not quiet:
-        _print_summary(result, resumed, to_stderr=as_json)
-    if as_json:
-        print_json({**outcome(result), **({"resumed": dict(resumed)} if resumed else {})})
-    elif quiet:
-        print(result.run_dir)
+        _print_summary(result, imports, resumed, to_stderr=as_json)
+    try:
+        if as_json:
+            print_json({**outcome(result), **({"resumed": dict(resumed)} if resumed else {})})
+        elif quiet:
+            print(result.run_dir)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise  # somebody waits for it and does not get it: a full disk, say
+        silence(sys.stdout)
     return exit_code(result.status, result.stop_reason)
 
 
@@ -49,14 +67,15 @@ def exit_code(status: str, stop_reason: str | None) -> int:
     return 128 + number
 
 
-def _print_summary(result: TrainResult, resumed: Mapping[str, Any] | None, *, to_stderr: bool) -> None:
-    from rich.console import Console
+def _print_summary(
+    result: TrainResult, imports: Sequence[str], resumed: Mapping[str, Any] | None, *, to_stderr: bool
+) -> None:
     from rich.table import Table
     from rich.text import Text
 
     rows = _rows(result, resumed)
     wide = 24 + max(len(value) for _, value in rows)  # paths must stay whole, to be copied
-    console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+    console = patient_console(stderr=to_stderr, highlight=False, soft_wrap=True)
     console.width = max(console.width, wide)
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
@@ -65,7 +84,7 @@ def _print_summary(result: TrainResult, resumed: Mapping[str, Any] | None, *, to
         table.add_row(*map(Text, row))
     console.print(table)
     console.print("\n[bold]next[/]")
-    for command in _next_commands(result):
+    for command in _next_commands(result, imports):
         console.print(Text(f"  {command}"))
 
 
@@ -90,19 +109,20 @@ def _rows(result: TrainResult, resumed: Mapping[str, Any] | None) -> list[tuple[
     return rows
 
 
-def _next_commands(result: TrainResult) -> list[str]:
-    import shlex
-
+def _next_commands(result: TrainResult, imports: Sequence[str]) -> list[str]:
     run = shlex.quote(str(result.run_dir))
+    module = result.algorithm.session.config.env_id.rpartition(":")[0]  # a checkpoint must not import it
+    needed = dict.fromkeys([*imports, *filter(None, [module])])
+    given = "".join(f" --import {shlex.quote(name)}" for name in needed)
     if result.status == "interrupted":
-        return [f"axiomrl resume --checkpoint {run}", f"axiomrl eval --checkpoint {run}"]
+        return [f"axiomrl resume --checkpoint {run}{given}", f"axiomrl eval --checkpoint {run}{given}"]
     more = 2 * result.metrics["global_step"]
     decays = any(schedule.kind != "constant" for schedule in result.algorithm.schedules.values())
     extended = " --extend-schedules" if decays else ""  # beyond its end, a schedule has nothing left to give
     return [
-        f"axiomrl eval --checkpoint {run} --num-episodes 20",
+        f"axiomrl eval --checkpoint {run} --num-episodes 20{given}",
         f"axiomrl report {run}",
-        f"axiomrl resume --checkpoint {run} --total-timesteps {more}{extended}",
+        f"axiomrl resume --checkpoint {run} --total-timesteps {more}{extended}{given}",
     ]
 
 

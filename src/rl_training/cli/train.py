@@ -11,6 +11,7 @@ JSON_HELP = (
     "print one JSON object on stdout at the end (run_dir, checkpoint, best_checkpoint, global_step, metrics, "
     "status, stop_reason); everything else goes to stderr"
 )
+EVAL_EPISODES = 20
 QUIET_HELP = "no progress and no summary; without --json, only the run directory is printed"
 
 
@@ -43,9 +44,9 @@ def add_seeds(parser: Parser) -> None:
     parser.add_argument(
         "--eval-episodes",
         type=positive_int,
-        default=20,
         metavar="N",
-        help="with --seeds: episodes that the last checkpoint of each run is judged by (default: 20)",
+        help="with --seeds: episodes that the last checkpoint of each run is judged by "
+        f"(default: {EVAL_EPISODES})",
     )
 
 
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         return run_seeds(args)
     if args.jobs:
         args.parser.error("--jobs needs --seeds: it says how many of them are trained side by side")
+    if args.eval_episodes:
+        args.parser.error("--eval-episodes needs --seeds: it says how each of their runs is judged")
     from rl_training.cli.overrides import resolve
     from rl_training.cli.summary import finish
 
@@ -63,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         from rl_training import api
 
         result = api.start(resolved, init_from=args.init_from, progress=not args.quiet)
-    return finish(result, as_json=args.json, quiet=args.quiet)
+    return finish(result, as_json=args.json, quiet=args.quiet, imports=args.imports)
 
 
 def run_seeds(args: argparse.Namespace) -> int:
@@ -87,7 +90,7 @@ def run_seeds(args: argparse.Namespace) -> int:
     words = shown_command(*words, *args.extra)[1:]  # each run gets an output directory of its own
     name = args.preset or (Path(args.config).stem if args.config else f"{config.algo}-{config.env_id}")
     folder = output_folder(config.output_dir) / folder_name(name)
-    protocol = Protocol(episodes=args.eval_episodes)
+    protocol = Protocol(episodes=args.eval_episodes or EVAL_EPISODES)
     jobs = make_jobs(name, resolved, words, args.seeds, protocol, folder, args.imports)
     seeds = ",".join(map(str, args.seeds))
     imports = [word for package in args.imports for word in ("--import", package)]

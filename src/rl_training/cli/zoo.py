@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from rl_training.cli import COMMANDS, run_command
 
     words: list[str] = args.extra
+    if not words:
+        args.parser.error(f"give one of {', '.join(SUBCOMMANDS)}, or directories of runs to report on")
     if words and not os.path.exists(words[0]) and nearest(words[0], SUBCOMMANDS):
         raise UnknownNameError("subcommand", words[0], SUBCOMMANDS, "`axiomrl zoo --help` shows them.")
     written = ["--format", args.output_format] if args.output_format else []

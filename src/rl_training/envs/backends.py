@@ -103,6 +103,11 @@ class SyncBackend:
         self.env_id = env_id
         self.num_envs = len(env_fns)
         self.envs = [make() for make in env_fns]
+        if len({id(env.unwrapped) for env in self.envs}) < self.num_envs:
+            raise EnvError(
+                f"env {env_id}: the function that makes it returned the same env twice, which cannot serve "
+                f"{self.num_envs} envs: let every call make a new one"
+            )
         self.owns_envs = owns_envs
         self.action_space = self.envs[0].action_space
         self._cores = [strip_time_limit(env)[0] for env in self.envs]

@@ -38,8 +38,8 @@ class EnvConfig:
 
     backend: BackendName = "auto"
     """sync: one process; async: a process an env; native: CartPole only; ale: Atari only, in threads, games
-    start anew after a resume; batched: classic control and your own, as tensors on `device`; auto: sync, and
-    for CartPole from 16 envs on native."""
+    start anew after a resume; batched: classic control and your own, as tensors on `device`; auto: sync, for
+    CartPole from 16 envs on native, and batched for what exists as tensors only."""
     worker_timeout: PositiveFloat = 60.0
     """Seconds after which an async worker that does not answer is reported as hung."""
     max_worker_restarts: NonNegativeInt = 0

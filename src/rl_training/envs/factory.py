@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from rl_training.envs.check_spaces import Report
 from rl_training.envs.config import EnvConfig
 from rl_training.envs.kinds import BACKENDS, BackendName
 from rl_training.envs.makers import MAKERS, Order, require_unwrapped, wrappers_of
-from rl_training.envs.registered import imported_name, make_registered
+from rl_training.envs.registered import imported_name, make_registered, only_as_tensors
 from rl_training.envs.vector import HostVectorEnv, VectorEnv
 from rl_training.envs.wrappers import MaskInObservation, wrap
 from rl_training.errors import AxiomError, EnvError
@@ -72,7 +71,7 @@ def findings(settings: EnvSettings, env: EnvSource | None = None) -> list[str]:
 
 def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     """Make one env, check it before anything is built on it, and say what it shows and takes."""
-    if settings.env.backend == "batched":
+    if choose_backend(settings, 2, env) == "batched":
         with _batched(settings, 2, None, env) as envs:
             return envs.spec
     return _probe(settings, None, _source(1, env)).spec
@@ -82,6 +81,8 @@ def choose_backend(settings: EnvSettings, num_envs: int, env: EnvSource | None =
     """What `auto` stands for: the fastest of the backends that give the same episodes and resume exactly."""
     if settings.env.backend != "auto":
         return settings.env.backend
+    if env is None and _only_batched(settings.env_id):
+        return "batched"
     return "native" if num_envs >= NATIVE_FROM and env is None and _has_native(settings) else "sync"
 
 
@@ -204,6 +205,11 @@ def _make_wrapped(cfg: EnvSettings, render_mode: str | None, env: EnvSource | No
 
 
 def _call(make: Callable[[], Env]) -> Env:
+    if not callable(make):
+        raise EnvError(
+            f"env: expected an env or a function that makes one, got {type(make).__name__}; "
+            "an id goes in as env_id=..., and num_envs=... makes several of it"
+        )
     try:
         made = make()
     except AxiomError:
@@ -217,12 +223,7 @@ def _call(make: Callable[[], Env]) -> Env:
 
 def _only_batched(env_id: str) -> bool:
     """Whether an env is known as tensors, and to nobody else."""
-    name = imported_name(env_id)
-    if name in gymnasium.registry or "torch" not in sys.modules:  # who registers one has imported torch
-        return False
-    from rl_training.envs.batched.env import is_registered
-
-    return is_registered(name)
+    return only_as_tensors(imported_name(env_id))
 
 
 def _batched(

@@ -21,6 +21,8 @@ def batched(space: Space, obs: Any) -> tuple[Obs, bool]:
 
     Where an env gives its action mask in `info`, an observation without one allows every action.
     """
+    if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], Mapping):
+        raise EnvError("observation: reset() returns (observation, info), of which the first item is meant")
     if not isinstance(space, spaces.Dict):
         array, is_single = _with_axis("", space, obs)
         return array, is_single
@@ -54,13 +56,45 @@ def _entries(space: spaces.Dict, obs: Any) -> dict[str, Any]:
 
 
 def _with_axis(key: str, space: Space, value: Any) -> tuple[Array, bool]:
-    array = np.asarray(value)
+    name = f"observation {key!r}" if key else "observation"
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of unequal length
+        array = np.empty(0, np.object_)
     shape = space.shape or ()
     is_single = array.ndim == len(shape)
-    if array.dtype == object or array.shape[0 if is_single else 1 :] != shape:
-        name = f"observation {key!r}" if key else "observation"
+    if array.dtype.kind not in "biuf" or array.shape[0 if is_single else 1 :] != shape:
         raise EnvError(f"{name}: expected shape {shape} (or a batch of them), got {_kind(value)}")
-    return (array[None] if is_single else array).astype(space.dtype, copy=False), is_single
+    with np.errstate(invalid="ignore", over="ignore"):  # what a cast loses is found below
+        cast = array.astype(space.dtype, copy=False)
+    fits = _fitting(space, array, cast)
+    if not fits.all():
+        found = f"{array[~fits].flat[0]} among {array.dtype} values"
+        raise EnvError(f"{name}: expected {_wanted(space)}, got {found}")
+    return (cast[None] if is_single else cast), is_single
+
+
+def _fitting(space: Space, given: Array, cast: Array) -> Array:
+    """Which values a policy can take: finite ones, and of integers those that the space has."""
+    if cast.dtype.kind == "f":
+        return np.asarray(np.isfinite(cast))
+    low, high = _bounds(space)
+    return np.asarray((cast == given) & (low <= cast) & (cast <= high))
+
+
+def _bounds(space: Space) -> tuple[Any, Any]:
+    """The least and the greatest integers of a space."""
+    if isinstance(space, spaces.Box):
+        return space.low, space.high
+    if isinstance(space, spaces.Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    return 0, 1
+
+
+def _wanted(space: Space) -> str:
+    return f"{'finite numbers' if np.dtype(space.dtype).kind == 'f' else 'integers'} of {space}"
 
 
 def _kind(value: Any) -> str:

@@ -13,14 +13,16 @@ import struct
 import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rl_training.errors import AxiomError, MissingExtraError
+from rl_training.errors import AxiomError, EnvError, MissingExtraError
 
 if TYPE_CHECKING:
     from rl_training.types import Array
@@ -76,6 +78,11 @@ def start_process(
 
     `siblings` are the parent's ends of other pipes; only a child without children of its own is a daemon.
     """
+    if multiprocessing.current_process().daemon:
+        raise EnvError(
+            f"the process {name!r} cannot be started from a daemonic process, such as a worker of a "
+            "multiprocessing.Pool; train elsewhere, or with collection: serial and a backend other than async"
+        )
     ours, theirs = context.Pipe()
     # A forked child inherits these, and while it holds them nobody sees the parent's end close.
     inherited = [*siblings, ours] if forks(context) else []
@@ -84,8 +91,15 @@ def start_process(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # "fork in a multi-threaded process"
         process.start()
+    # At exit multiprocessing would end its daemons by SIGTERM, which these leave to their parent.
+    Finalize(process, _end, (weakref.ref(process), os.getpid()), exitpriority=100)
     theirs.close()
     return ours, process
+
+
+def _end(process: weakref.ref[BaseProcess], owner: int) -> None:
+    if (found := process()) is not None:
+        kill([found], owner)
 
 
 def limit_waiting(pipe: Connection, seconds: float) -> None:
@@ -197,9 +211,9 @@ def _live(
 
 
 def _settle_down() -> None:
-    """Leave Ctrl-C to the parent, and use one thread."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """Leave signals to the parent (Ctrl-C, `timeout` and clusters send them to all), and use one thread."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     if (torch := sys.modules.get("torch")) is not None:

@@ -88,8 +88,18 @@ def _newest(namespace: str | None, base: str) -> EnvSpec | None:
     return max(same, key=lambda spec: spec.version or 0, default=None)
 
 
-def _unknown(name: str) -> UnknownNameError:
+def only_as_tensors(name: str) -> bool:
+    """Whether somebody has registered an env of that name as tensors, and nobody for Gymnasium."""
+    batched = sys.modules.get("rl_training.envs.batched.env")  # imports torch; who registers one has done so
+    return name not in gymnasium.registry and batched is not None and batched.is_registered(name)
+
+
+def _unknown(name: str) -> AxiomError:
     """Names the versions there are if only the version is wrong, else the newest of the nearest name."""
+    if only_as_tensors(name):
+        return EnvError(
+            f"env {name!r} exists as tensors only: set env.backend to batched or auto; it cannot be rendered"
+        )
     hint = "`axiomrl list envs` shows all of them."
     match = re.fullmatch(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<base>[\w:.-]+?)(?:-v\d+)?", name)
     if match is None:
@@ -105,6 +115,8 @@ def _unknown(name: str) -> UnknownNameError:
         hint += f" Nothing is registered below {namespace}/: name the package that does it with --import."
         return UnknownNameError("env", name, [newest.id] if newest else (), hint)
     known = [newest.id] if newest else list(gymnasium.registry)
+    if newest is None:
+        hint += " One of your own needs --import MODULE."
     return UnknownNameError("env", name, known, hint)
 
 
@@ -155,5 +167,5 @@ def _prepare_headless_rendering(render_mode: str) -> None:
 
 __all__ = [
     "find_spec", "fragile", "goal_envs", "guarded", "imported_name", "make_registered", "memory",
-    "refused_argument", "toy", "unknown_kwarg",
+    "only_as_tensors", "refused_argument", "toy", "unknown_kwarg",
 ]  # fmt: skip

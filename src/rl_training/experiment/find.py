@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from os import PathLike
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from rl_training.errors import CheckpointError
+from rl_training.errors import CheckpointError, ConfigError
 from rl_training.experiment.manifest import verify_checkpoint
 from rl_training.experiment.metadata import read_metadata
 from rl_training.experiment.runs import (
@@ -25,6 +25,8 @@ Which = Literal["best", "latest"]
 
 def find_checkpoint(path: str | PathLike[str], which: Which = "best") -> Path:
     """The checkpoint meant by a run directory or checkpoint path."""
+    if which not in get_args(Which):
+        raise ConfigError(f"which: expected 'best' or 'latest', got {which!r}")
     path = Path(path)
     if is_checkpoint_dir(path):
         return path

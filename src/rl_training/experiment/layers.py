@@ -60,8 +60,29 @@ def resolve_layers(layers: Sequence[Layer]) -> Resolved:
     origins: dict[KeyPath, str] = {}
     for layer in layers:
         _merge(merged, layer.values, layer, origins, ())
+    _require_one_algorithm(layers, merged, origins)
     presets = [layer.origin.removeprefix("preset ") for layer in layers if layer.origin.startswith("preset ")]
     return Resolved(_validated(merged, origins), origins, presets[-1] if presets else None)
+
+
+def _require_one_algorithm(
+    layers: Sequence[Layer], merged: Mapping[str, Any], origins: Mapping[KeyPath, str]
+) -> None:
+    """Refuse an algorithm other than the one a layer was written for, where that does not know its keys."""
+    algo = merged.get("algo")
+    if not isinstance(algo, str) or algo not in registry.algorithms():
+        return  # which is told with its place
+    known = {f.name for f in dataclasses.fields(registry.algorithm(algo).cls.Hyperparams)}
+    for layer in layers:
+        meant, own = layer.values.get("algo", algo), layer.values.get("hyperparams")
+        foreign = [key for key in own if key not in known] if isinstance(own, Mapping) else []
+        if meant != algo and foreign:
+            task = layer.origin.removeprefix(f"preset {meant}/")
+            there = f"; there is a preset {algo}/{task}" if f"{algo}/{task}" in preset_names() else ""
+            raise ConfigError(
+                f"{origins['algo',]}: algo: {algo!r}, but {layer.origin} is for {meant!r} and sets what "
+                f"{algo!r} does not have: {', '.join(foreign)}{there}"
+            )
 
 
 def keyword_layer(keywords: Mapping[str, Any], algo: str | None) -> Layer:
@@ -126,7 +147,11 @@ def file_layers(path: Path, seen: tuple[Path, ...] = ()) -> list[Layer]:
             raise ConfigError(
                 f"{path}:{document.lines[('include',)]}: include: expected a path, got {include!r}"
             )
-        layers += file_layers(path.parent / include, (*seen, path.resolve()))
+        try:
+            layers += file_layers(path.parent / include, (*seen, path.resolve()))
+        except ConfigError as error:  # a name that stands in no command: say where it comes from
+            where = f"{path}:{document.lines[('include',)]}: include"
+            raise ConfigError([f"{where}: {problem}" for problem in error.problems]) from None
     return [*layers, Layer(str(path), values, document.lines)]
 
 

@@ -56,9 +56,13 @@ class Run:
         """How the run has ended, once it has."""
         self.computed_by: Callable[[], Mapping[str, Any]] = dict
         """How the run computes, beside the machine and its software."""
+        self.dropped: list[str] = []
+        """Checkpoints that were newer than the one the run goes on from."""
         self._surroundings = surroundings()
         self._saved_step: int | None = None
         self._unsaved: SaveError | None = None
+        self._grade: Callable[[], Grade] | None = None
+        """What the resume that this run goes on from has given, by what is known now."""
         self._lock = RunLock(run_dir)
 
     @classmethod
@@ -90,7 +94,7 @@ class Run:
     def _return_to(self, checkpoint: Path) -> None:
         """Make a checkpoint the latest: first in the metadata, then by dropping what came after it."""
         step: int = read_manifest(checkpoint)["step"]
-        later = [checkpoint_path(self.dir, s) for s in checkpoint_steps(self.dir) if s > step]
+        later = [checkpoint_path(self.dir, s) for s in sorted(checkpoint_steps(self.dir)) if s > step]
         self.metadata.update(status="running", ended_at_utc=None, stop_reason=None)
         self.metadata["latest_checkpoint"] = str(checkpoint.relative_to(self.dir))
         best = self.best_checkpoint
@@ -100,6 +104,7 @@ class Run:
         self._saved_step = step
         for path in later:
             _remove(path)
+            self.dropped.append(path.name)
         for leftover in (self.dir / CHECKPOINTS).glob(".step_*"):  # of a process that was killed in a save
             shutil.rmtree(leftover, ignore_errors=True)
         for leftover in self.dir.glob(".*.tmp"):  # of one that was killed while it replaced a small file
@@ -111,7 +116,8 @@ class Run:
     ) -> None:
         """Note a resume and what it gave: `exact`, or less and why."""
         record: dict[str, Any] = {"at_utc": _now(), "step": step, "command": raw_command()}
-        record["grade"], record["reason"] = graded(grade, written_by, self.surroundings, changes)
+        self._grade = lambda: graded(grade, written_by, self.surroundings, changes)
+        record["grade"], record["reason"] = self._grade()
         record["drift"] = [change.record() for change in drift_of(changes)]
         record["changed"] = [change.record() for change in changes if change.effect != "drift"]
         self.metadata["resumes"] = [*(self.metadata.get("resumes") or []), record]
@@ -207,6 +213,8 @@ class Run:
         if best:
             self.metadata["best_checkpoint"] = relative
         self.metadata.update(self.on_save())
+        if self._grade is not None:  # updates may have turned out not to be computed as before
+            self.metadata["resumes"][-1].update(zip(("grade", "reason"), self._grade(), strict=True))
         self._write_metadata()
         return path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from rl_training.continuation import algorithm_of
 from rl_training.execution import loop_settings, training_envs
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import Resolved, replace
+from rl_training.runtime.compilation import plan_for
 from rl_training.runtime.device import torch_settings
 from rl_training.runtime.trainer import Trainer
 from rl_training.types import Evaluation
@@ -54,6 +56,7 @@ class Bench:
     """Trains a configuration for a while, in slices; a context manager."""
 
     def __init__(self, config: TrainConfig) -> None:
+        begin = perf_counter()
         self.session = make_session(Resolved(config, {}), None)
         self.config, self.device = self.session.config, self.session.context.device
         self._stack = ExitStack()
@@ -70,6 +73,7 @@ class Bench:
             )
             self.trainer.collector.start()
             self._stack = stack.pop_all()
+        self._making_s = perf_counter() - begin
 
     def settings(self) -> Any:
         """The threads and kernels that the configuration asks for, while in this block."""
@@ -82,7 +86,7 @@ class Bench:
         )
 
     def warm_up(self) -> float:
-        """Train until updates are made as they will be from then on; the seconds that took."""
+        """Train until updates are made as they will be from then on; the seconds of the start so far."""
         begin, trainer = perf_counter(), self.trainer
         first = getattr(trainer.algorithm.hyperparams, "learning_starts", 0)
         with self.settings():
@@ -91,7 +95,14 @@ class Bench:
             for _ in range(WARM_UP[trainer.family]):
                 trainer.advance()
             self.synchronize()
-        return perf_counter() - begin
+        return self._making_s + perf_counter() - begin
+
+    def compile_modes(self) -> dict[str, str]:
+        """How updates would be computed for each value of `compile`."""
+        algorithm, work = self.trainer.algorithm, self.trainer.workload()
+        with warnings.catch_warnings():  # of values that nobody has set
+            warnings.simplefilter("ignore")
+            return {value: plan_for(algorithm, value, work).mode for value in ("auto", "on", "off")}
 
     def run(self, seconds: float) -> Speed:
         """Train for so long, or for one iteration if that takes longer."""

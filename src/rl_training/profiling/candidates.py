@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from rl_training.envs.kinds import BACKENDS
+from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import replace
 from rl_training.experiment.sections import nested
@@ -63,13 +63,19 @@ class Candidate:
         return 1.0 / max(1.0 - sum(shares.get(part, 0.0) for part in parts), 1e-9)
 
 
-def candidates(config: TrainConfig, device: torch.device, cores: int) -> list[Candidate]:
-    """Everything there is to try from a resolved configuration; whether it works, only trying tells."""
+def candidates(
+    config: TrainConfig, device: torch.device, cores: int, modes: Mapping[str, str]
+) -> list[Candidate]:
+    """Everything there is to try from a resolved configuration; whether it works, only trying tells.
+
+    `modes` says how updates are computed for each value of `compile`.
+    """
     return [
         *_backends(config, cores),
         *_threads(config, device, cores),
         *_devices(device),
-        *_keys(config),
+        *_compile(config, modes),
+        *_collection(config),
         *_num_envs(config),
     ]
 
@@ -77,8 +83,13 @@ def candidates(config: TrainConfig, device: torch.device, cores: int) -> list[Ca
 def _backends(config: TrainConfig, cores: int) -> list[Candidate]:
     helps = ("env", "transfer", "overhead")
     room_for_workers = cores > 1 and 1 < config.num_envs <= MOST_WORKERS * cores
+    present = BACKENDS[config.env.backend]
+
+    def effect(kind: BackendKind) -> Effect:
+        return "equivalent" if kind.differs or present.differs else "identical"
+
     return [
-        Candidate("env.backend", name, "equivalent" if kind.differs else "identical", helps, kind.differs)
+        Candidate("env.backend", name, effect(kind), helps, kind.differs)
         for name, kind in BACKENDS.items()
         if name != config.env.backend
         and (name != "async" or room_for_workers)
@@ -100,18 +111,23 @@ def _devices(device: torch.device) -> list[Candidate]:
     return [Candidate("device", other, "equivalent", ("inference", "transfer", "learn", "overhead"))]
 
 
-def _keys(config: TrainConfig) -> list[Candidate]:
-    """How updates are computed, and when steps are collected."""
-    found = [
+def _compile(config: TrainConfig, modes: Mapping[str, str]) -> list[Candidate]:
+    """Other ways to compute updates; another word for the present one is none."""
+    return [
         Candidate("compile", choice, "equivalent", ("learn", "inference"))
         for choice in ("on", "off")
-        if choice != config.compile
+        if modes[choice] != modes[config.compile]
     ]
+
+
+def _collection(config: TrainConfig) -> list[Candidate]:
+    """The other moment to collect steps."""
+    parts = ("env", "inference", "transfer", "overhead")
     if config.collection == "serial":
         note = "learns from what an older policy did"
-        parts = ("env", "inference", "transfer", "overhead")
-        found.append(Candidate("collection", "pipelined", "data", parts, note))
-    return found
+        return [Candidate("collection", "pipelined", "data", parts, note)]
+    # Without a sampler beside it the learner has the cores, or the GPU, to itself.
+    return [Candidate("collection", "serial", "data", (*parts, "learn"), "learns from what its policy did")]
 
 
 def _num_envs(config: TrainConfig) -> list[Candidate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import median
 from typing import Any
 
@@ -19,16 +20,19 @@ STEADY = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Steps a second of the one and of the other, turn by turn."""
+    """Steps a second of the one and of the other, turn by turn, and what that makes of a whole run."""
 
     present: tuple[float, ...]
     other: tuple[float, ...]
+    total_timesteps: int
     start_up_s: float = 0.0
     """What the other took until it was at its speed: making envs, compiling, first updates."""
+    present_start_up_s: float = 0.0
+    """The same of the one."""
 
     @property
     def ratios(self) -> list[float]:
-        """How many times as fast the other was, turn by turn."""
+        """How many times as fast the steps of the other were, turn by turn."""
         return [new / old for old, new in zip(self.present, self.other, strict=True)]
 
     @property
@@ -43,14 +47,35 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The gain."""
+        """How many times as fast its steps were."""
         return median(self.ratios)
 
     @property
+    def gains(self) -> list[float]:
+        """How many times as fast a whole run would be, its start included, turn by turn."""
+        steps = self.total_timesteps
+        return [
+            (self.present_start_up_s + steps / old) / (self.start_up_s + steps / new)
+            for old, new in zip(self.present, self.other, strict=True)
+        ]
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast a whole run would be."""
+        return median(self.gains)
+
+    @property
     def is_faster(self) -> bool:
-        """Beyond noise: by enough, and in nearly every turn."""
-        turns = sum(ratio > 1.0 for ratio in self.ratios)
-        return self.ratio >= WORTHWHILE and turns >= STEADY * len(self.ratios)
+        """A whole run, beyond noise: by enough, and in nearly every turn."""
+        turns = sum(gain > 1.0 for gain in self.gains)
+        return self.gain >= WORTHWHILE and turns >= STEADY * len(self.gains)
+
+    @property
+    def pays_from(self) -> int | None:
+        """The steps of a run from which on faster ones repay a longer start; None where they never do."""
+        saved = 1.0 / self.present_speed - 1.0 / self.speed
+        later = max(self.start_up_s - self.present_start_up_s, 0.0)
+        return ceil(later / saved) if saved > 0.0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +95,9 @@ class Trial:
         return self.comparison is not None and self.comparison.is_faster
 
     @property
-    def ratio(self) -> float:
-        """The gain; 0 where there is none to speak of."""
-        return 0.0 if self.comparison is None else self.comparison.ratio
+    def gain(self) -> float:
+        """How many times as fast a whole run would be; 0 where that is not known."""
+        return 0.0 if self.comparison is None else self.comparison.gain
 
 
 def compare(
@@ -82,12 +107,15 @@ def compare(
     with Bench(other) as new, Bench(present) as old:
         for bench in (new, old):
             bench.trainer.algorithm.load_state_dict(weights, weights_only=True)
-        start_up = new.warm_up()
-        old.warm_up()
+        start_up, present_start_up = new.warm_up(), old.warm_up()
         slices = [(old.run(seconds / ROUNDS), new.run(seconds / ROUNDS)) for _ in range(ROUNDS)]
     ours, theirs = zip(*slices, strict=True)
     return Comparison(
-        tuple(speed.per_second for speed in ours), tuple(speed.per_second for speed in theirs), start_up
+        tuple(speed.per_second for speed in ours),
+        tuple(speed.per_second for speed in theirs),
+        present.total_timesteps,
+        start_up,
+        present_start_up,
     )
 
 
@@ -102,6 +130,6 @@ def try_out(config: TrainConfig, candidate: Candidate, weights: Mapping[str, Any
 def winners(trials: Sequence[Trial]) -> list[Trial]:
     """The fastest trial of each key that was faster at all, the largest gain first."""
     best: dict[str, Trial] = {}
-    for trial in sorted((t for t in trials if t.is_faster), key=lambda t: t.ratio, reverse=True):
+    for trial in sorted((t for t in trials if t.is_faster), key=lambda t: t.gain, reverse=True):
         best.setdefault(trial.candidate.key, trial)
     return list(best.values())

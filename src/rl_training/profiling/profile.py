@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_training.assembly import make_session, resolve_config
-from rl_training.errors import ConfigError
+from rl_training.errors import AxiomError, ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import Resolved
 from rl_training.profiling.bench import Bench, Speed, prepared
@@ -129,7 +129,7 @@ def measure(
         with measured(bench.trainer) as watch:
             steps = bench.run(seconds).steps
         speed = Speed(steps, watch.total)
-        weights = copy.deepcopy(bench.trainer.algorithm.state_dict())
+        weights, modes = copy.deepcopy(bench.trainer.algorithm.state_dict()), bench.compile_modes()
         iterations, made = watch.calls["iterate"], watch.calls[updating(bench.trainer)[1]]
         unwatched = bench.run(seconds * CEILING) if device.type == "cuda" else speed
         say("envs and updates on their own")
@@ -145,7 +145,7 @@ def measure(
             watch.sampler,
         )
     trials = []
-    for candidate in candidates(config, device, available_threads()):
+    for candidate in candidates(config, device, available_threads(), modes):
         if candidate.largest_gain(found.shares) < WORTHWHILE:
             trials.append(Trial(candidate, skipped="it could not bring anything"))
             continue
@@ -161,7 +161,7 @@ def measure(
 def _combine(
     config: TrainConfig, ranked: list[Trial], weights: Mapping[str, Any], seconds: float, say: Say
 ) -> Tuned:
-    """The best setting, and on top of it each next one that still helps."""
+    """The best setting, and on top of it each next one that still helps, if all do better than it alone."""
     chosen: list[Candidate] = []
     current, comparison = config, None
     for trial in ranked:
@@ -173,12 +173,17 @@ def _combine(
             current, comparison = trial.candidate.apply(current), trial.comparison
     if len(chosen) > 1:
         say("all of them against the present settings")
-        comparison = compare(config, current, weights, seconds)
+        try:
+            comparison = compare(config, current, weights, seconds)
+        except AxiomError:
+            comparison = None
+        if comparison is None or not comparison.is_faster or comparison.gain <= ranked[0].gain:
+            return Tuned((ranked[0].candidate,), ranked[0].comparison)
     return Tuned(tuple(chosen), comparison)
 
 
 def to_data(profile: Profile) -> dict[str, Any]:
-    """A profile as plain data, for `--format json`."""
+    """A profile as plain data, for `--json`."""
     speed, updates, tuned = profile.speed, profile.update_speed, profile.tuned
     best, other = profile.best(changes_data=False), profile.best(changes_data=True)
     return {
@@ -238,12 +243,13 @@ def _trial(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _comparison(comparison: Comparison | None) -> dict[str, Any]:
-    if comparison is None:
-        return dict.fromkeys(("steps_per_second", "present_steps_per_second", "ratio", "start_up_s"))
+def _comparison(found: Comparison | None) -> dict[str, Any]:
     return {
-        "steps_per_second": comparison.speed,
-        "present_steps_per_second": comparison.present_speed,
-        "ratio": comparison.ratio,
-        "start_up_s": comparison.start_up_s,
+        "steps_per_second": found and found.speed,
+        "present_steps_per_second": found and found.present_speed,
+        "ratio": found and found.ratio,
+        "start_up_s": found and found.start_up_s,
+        "present_start_up_s": found and found.present_start_up_s,
+        "run_ratio": found and found.gain,
+        "pays_from_step": found and found.pays_from,
     }

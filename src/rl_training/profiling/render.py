@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from rl_training.profiling.candidates import EFFECTS
-from rl_training.profiling.compare import Trial
+from rl_training.profiling.candidates import EFFECTS, WORTHWHILE
+from rl_training.profiling.compare import Comparison, Trial
 from rl_training.profiling.profile import Profile
 
 WIDTH = 78
@@ -110,9 +110,18 @@ def _remark(trial: Trial) -> str:
     words = [EFFECTS[candidate.effect]]
     if candidate.note:
         words.append(f"({candidate.note})")
-    if found is not None and found.start_up_s >= SLOW_START:
-        words.append(f"[{found.start_up_s:.0f} s to start]")
+    if found is not None:
+        words += _start(found)
     return " ".join(words)
+
+
+def _start(found: Comparison) -> list[str]:
+    """How long a start takes, if that is long or the run too short for what is faster after it."""
+    pays = found.pays_from or 0
+    later = found.ratio >= WORTHWHILE and pays > found.total_timesteps
+    if not later and found.start_up_s < SLOW_START:
+        return []
+    return [f"[{found.start_up_s:.3g} s to start{f', pays from {pays:,} steps on' if later else ''}]"]
 
 
 def _suggestions(profile: Profile, command: Sequence[str]) -> list[str]:
@@ -122,7 +131,9 @@ def _suggestions(profile: Profile, command: Sequence[str]) -> list[str]:
         if best is None:
             continue
         what = "but it changes what is learnt from" if changes_data else EFFECTS[best.candidate.effect]
-        lines.append(f"suggestion: {best.candidate.name} is {best.ratio:.2f} times as fast, {what}")
+        lines.append(
+            f"suggestion: {best.candidate.name} makes the whole run {best.gain:.2f} times as fast, {what}"
+        )
         if command:
             lines.append(f"  {shlex.join(command)} {best.candidate.option}")
     return lines or [NOTHING]
@@ -135,7 +146,7 @@ def _tuned(profile: Profile) -> list[str]:
     if tuned.comparison is None:
         return ["autotune: the present settings are kept"]
     names = ", ".join(candidate.name for candidate in tuned.chosen)
-    return [f"autotune: {names}: {tuned.comparison.ratio:.2f} times as fast"]
+    return [f"autotune: {names}: the whole run {tuned.comparison.gain:.2f} times as fast"]
 
 
 def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

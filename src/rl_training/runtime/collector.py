@@ -293,6 +293,9 @@ def _require_finite_rollout(buffer: RolloutBuffer) -> None:
     parts = [("action", buffer.actions), *((f"observation {key}".strip(), values) for key, values in obs)]
     parts = [(what, values) for what, values in parts if values.is_floating_point()]
     parts.append(("reward", torch.as_tensor(buffer.steps("rewards"))))
+    # Final observations are not kept, only their values: the env's fault where the policy could value others.
+    cut = torch.as_tensor(buffer.steps("truncated")).to(buffer.device, torch.bool) & buffer.values.isfinite()
+    parts.append(("final observation", torch.where(cut, buffer.final_values, 0.0)))
     finite = torch.stack([values.isfinite().all().to(buffer.device) for _, values in parts])
     if not bool(finite.all()):
         for what, values in parts:

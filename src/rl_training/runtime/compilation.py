@@ -68,8 +68,11 @@ def plan_for(algorithm: Algorithm, setting: str, work: Workload) -> Plan:
     """What a setting means for an algorithm's updates on this machine."""
     images = any(parameter.ndim == 4 for parameter in _parameters(algorithm))
     work = replace(work, units=units(algorithm), kinds=len(common_kinds(algorithm)), images=images)
-    device = algorithm.context.device.type
-    return decide(setting, device, work, compiler=find_compiler(), eager_only=algorithm.eager_only)
+    device, compiler = algorithm.context.device.type, find_compiler()
+    plan = decide(setting, device, work, compiler=compiler, eager_only=algorithm.eager_only)
+    if setting == "on" and compiler is None and not algorithm.eager_only:
+        warnings.warn(f"compile: on, but updates are {plan.mode}: {plan.reason}", stacklevel=2)
+    return plan
 
 
 def decide(setting: str, device: str, work: Workload, *, compiler: str | None, eager_only: str = "") -> Plan:
@@ -198,8 +201,9 @@ class Updates:
 
     @property
     def surroundings(self) -> dict[str, Any]:
-        """What decides whether the same update gives the same bits."""
-        return {**self._how, "updates not computed so": len(self.problems)}
+        """What decides whether the same update gives the same bits, as far as that has shown."""
+        tried = self._ready or self.problems
+        return {**self._how, **({"updates not computed so": len(self.problems)} if tried else {})}
 
     def describe(self) -> dict[str, Any]:
         """What the run's metadata say."""
@@ -242,6 +246,15 @@ class Updates:
 
 
 def _words(error: Exception) -> str:
-    """An error in one line."""
-    problem = " ".join(str(error).split())[:300]
-    return problem if isinstance(error, Uncapturable) else f"{type(error).__name__}: {problem}"
+    """What went wrong, and after what: CUDA often tells no more than that something had."""
+    if isinstance(error, Uncapturable):
+        return _line(error)
+    first: BaseException = error
+    while first.__context__ is not None:
+        first = first.__context__
+    after = "" if first is error else f" (after {type(first).__name__}: {_line(first)})"
+    return f"{type(error).__name__}: {_line(error)}{after}"
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

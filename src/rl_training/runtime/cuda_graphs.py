@@ -42,7 +42,11 @@ class Captured:
             self.graph.register_generator_state(generator)
         gc.collect()  # parts of old backward passes that are still alive would belong to another stream
         try:
-            with torch.cuda.graph(self.graph, pool=pool, stream=stream):
+            # The outer one for when a capture is refused: `graph` then stays on the stream it recorded.
+            with (
+                torch.cuda.stream(torch.cuda.current_stream()),
+                torch.cuda.graph(self.graph, pool=pool, stream=stream),
+            ):
                 self.results = list(run(*self.inputs))
         except BaseException:
             for generator, state in zip(generators, before, strict=True):

@@ -61,7 +61,7 @@ def processor() -> dict[str, str]:
 
 
 def find_compiler() -> str | None:
-    """The C++ compiler that torch would use."""
+    """The C++ compiler for what is compiled here: $CXX, if that is the name of one, or a usual one."""
     wanted = [os.environ.get("CXX"), "g++", "clang++", "c++"]
     return next((found for name in wanted if name and (found := shutil.which(name))), None)
 

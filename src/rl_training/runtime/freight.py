@@ -23,10 +23,13 @@ class SharedRollout:
     """A rollout."""
 
     def __init__(self, algorithm: OnPolicyAlgorithm, num_envs: int, allocate: Allocate) -> None:
+        num_steps, length = algorithm.hyperparams.num_steps, algorithm.sequence_length
+        self.shape = {"num_envs": num_envs, "num_steps": num_steps, "sequence_length": length}
+        """What a rollout that was saved must agree with."""
         self.buffer = RolloutBuffer(
-            algorithm.hyperparams.num_steps,
+            num_steps,
             num_envs,
-            sequence_length=algorithm.sequence_length,
+            sequence_length=length,
             allocate=allocate,
             **rollout_layout(algorithm.context.spec),
         )
@@ -65,6 +68,8 @@ class SharedTransitions:
 
     def __init__(self, algorithm: OffPolicyAlgorithm, num_envs: int, allocate: Allocate) -> None:
         spec, hp = algorithm.context.spec, algorithm.hyperparams
+        self.shape = {"num_envs": num_envs, "train_every": hp.train_every}
+        """What steps that were saved must agree with."""
         most = max(1, -(-hp.train_every // num_envs))
         layout = rollout_layout(spec)
         leaves = leaf_spaces(spec.observation_space)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -52,6 +53,12 @@ class OffPolicyTrainer(Trainer):
         if settings.normalize_reward:
             raise ConfigError(
                 "env.normalize_reward: replayed rewards must not change their meaning; use env.reward_scale"
+            )
+        if hp.learning_starts >= settings.total_timesteps:
+            warnings.warn(
+                f"hyperparams.learning_starts: {hp.learning_starts} is not below total_timesteps "
+                f"({settings.total_timesteps}): all steps are random, no update will be made before the end",
+                stacklevel=2,
             )
         if hp.her != "none":
             envs.goal_task()

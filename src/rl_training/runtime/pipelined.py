@@ -57,7 +57,7 @@ class PipelinedCollector(Collector):
         self.exploration = algorithm.exploration if isinstance(algorithm, OffPolicyAlgorithm) else None
         self.lag = 0
         """How many iterations older than the learner's the policy was that acted in what was handed out."""
-        self._running = False
+        self._begun = self._running = False
         self._finished: dict[str, Any] | None = None
         """What the sampler said about experience that has not been handed out yet."""
         self._next_lag = 0
@@ -70,7 +70,7 @@ class PipelinedCollector(Collector):
         noise = {} if self.exploration is None else self.exploration.state_dict()
         positions = {"streams": self.streams.state_dict(), "exploration": noise}
         self.obs = self.sampler.ask("begin", positions)
-        self.started = True
+        self.started = self._begun = True
 
     def collect(self, buffer: RolloutBuffer) -> Tensor:
         """Hand out the rollout that is ready, and have the next one collected."""
@@ -133,6 +133,8 @@ class PipelinedCollector(Collector):
 
     def park(self) -> None:
         """Wait until the sampler has nothing to do, and note where its generators and its noise are."""
+        if not self._begun:
+            return  # it has not been told yet: what is known here is right
         self._wait()
         positions = self.sampler.ask("position")
         self.streams.load_state_dict(positions["streams"])
@@ -161,15 +163,20 @@ class PipelinedCollector(Collector):
         state: dict[str, Any] = self.sampler.ask("save")
         if self._finished is not None:
             experience = self.sampler.freight.state_dict(self._finished["rest"])
-            state["ahead"] = {"lag": self._next_lag, "experience": experience}
+            state["ahead"] = {
+                "lag": self._next_lag,
+                "shape": self.sampler.freight.shape,
+                "experience": experience,
+            }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the stream; what was collected ahead is handed out next."""
+        """Continue the stream; what was collected ahead is handed out next, unless its shape was changed."""
         own = {key: value for key, value in state.items() if key != "ahead"}
-        rest = None
-        if (ahead := state.get("ahead")) is not None:
-            rest = self.sampler.freight.load_state_dict(ahead["experience"])
+        rest, freight, ahead = None, self.sampler.freight, state.get("ahead")
+        self.gap = ahead is not None and ahead.get("shape", freight.shape) != freight.shape
+        if ahead is not None and not self.gap:
+            rest = freight.load_state_dict(ahead["experience"])
             self._finished = {"rest": rest, "statistics": own["statistics"]}
             self._next_lag = int(ahead["lag"])
         self.statistics.load_state_dict(own["statistics"])

@@ -71,7 +71,10 @@ def quicker() -> Maker:
 def loaded() -> bool:
     """Make the operator known to torch; where that cannot be done, say why."""
     try:
-        torch.ops.load_library(_compiled())  # type: ignore[no-untyped-call]
+        try:
+            torch.ops.load_library(_compiled())  # type: ignore[no-untyped-call]
+        except OSError:  # damaged, by a power failure perhaps
+            torch.ops.load_library(_compiled(anew=True))  # type: ignore[no-untyped-call]
         product(torch.ones(2, 1, 1), torch.ones(2, 1, 1))  # another torch may refuse what it is not asked for
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         why = error.stderr if isinstance(error, subprocess.CalledProcessError) else error.__cause__ or error
@@ -81,7 +84,7 @@ def loaded() -> bool:
     return True
 
 
-def _compiled() -> Path:
+def _compiled(*, anew: bool = False) -> Path:
     """The operator as a library, beside what torch's compiler keeps on disk; compiled if it is not there."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -93,7 +96,7 @@ def _compiled() -> Path:
     command += [f"-I{home / 'include'}", str(SOURCE), f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"]
     about = "\n".join([torch.__version__, *command, SOURCE.read_text(encoding="utf-8")])
     library = Path(cache_dir()) / f"axiomrl-{hashlib.sha256(about.encode()).hexdigest()[:16]}.so"
-    if not library.exists():
+    if anew or not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             made = Path(folder) / library.name

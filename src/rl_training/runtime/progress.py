@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -10,6 +13,8 @@ from rl_training.runtime.callbacks import Callback
 from rl_training.types import Evaluation
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rl_training.runtime.trainer import Trainer
 
 
@@ -17,10 +22,9 @@ class ProgressCallback(Callback):
     """Shows steps, speed, the training return and the last evaluation, on stderr."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._console = Console(stderr=True)
+        self._console = patient_console(stderr=True)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -69,3 +73,48 @@ class ProgressCallback(Callback):
     def close(self) -> None:
         """Take the bar down, also when training failed; may be called twice."""
         self._progress.stop()
+
+
+def patient_console(*, stderr: bool, **options: Any) -> Console:
+    """A console whose reader may leave, as `head` does: rich's own would then end the process."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, **options)
+    console.file = cast("IO[str]", _Patient(console.file))
+    return console
+
+
+class _Patient:
+    """A stream that goes quiet when it cannot be written to any more."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with reader_may_leave(self._stream):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with reader_may_leave(self._stream):
+            self._stream.flush()
+
+
+@contextmanager
+def reader_may_leave(stream: IO[str]) -> Iterator[None]:
+    """For what is only shown: a pipe or terminal that is gone (EPIPE, EIO) makes the stream go quiet."""
+    try:
+        yield
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: IO[str]) -> None:
+    """Let all that is written from now on go nowhere, what is still in the buffer at the exit included."""
+    with suppress(OSError, ValueError):  # a stream without a file has nothing to be flushed into
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl_training.algorithms.generators import go_on_from
+
 
 def derive_seed(seed: int, *names: str | int) -> int:
     """A 63-bit seed that depends on the run's seed and on what it is for."""
@@ -39,4 +41,4 @@ class RandomStreams:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue every stream where it was."""
         for name, position in state.items():
-            self.get(name).set_state(position)
+            go_on_from(self.get(name), position)

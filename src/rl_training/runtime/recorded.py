@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from rl_training.algorithms.base import Algorithm
 from rl_training.algorithms.optim import GuardedOptimizer
 from rl_training.runtime.cuda_graphs import Captured
+from rl_training.runtime.device import find_compiler
 from rl_training.runtime.tracing import (
     Recording,
     Run,
@@ -43,12 +44,14 @@ def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
     import torch._inductor
 
     on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
-    settings = {
+    settings: dict[str, Any] = {
         # What calls the kernels is compiled too, as small updates take a quarter less. Older torch: untried.
         "cpp_wrapper": on_cpu and torch.__version__ >= "2.13",
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "loop_ordering_after_fusion": False,  # torch 2.11 trips over SAC's update on a GPU with it
     }
+    if (compiler := find_compiler()) is not None:  # torch itself would take $CXX or g++, and nothing else
+        settings["cpp.cxx"] = (None, compiler)
     with torch.no_grad():
         # Unlike `compile` this finds what an earlier process has compiled.
         compiled: Run = torch._inductor.standalone_compile(

@@ -63,7 +63,8 @@ class Sampler(VectorEnv):
 
     def order(self, command: str, *payload: Any) -> None:
         """Give a command, without waiting for what comes of it."""
-        assert not self._busy, "one command at a time"
+        if self._busy:  # a callback may ask at any time
+            raise EnvError(f"the sampler of {self.env_id} is collecting: it cannot be asked for more now")
         self._check_open()
         self._busy = True
         with suppress(OSError):  # it is dead, which shows when it should answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -40,8 +39,6 @@ class Recipe:
 
 def sample(pipe: Connection, make: Callable[[], Recipe], shared: SharedTensors) -> None:
     """The life of a sampler: make everything, say what kind of envs they are, then answer commands."""
-    for number in (signal.SIGTERM, signal.SIGUSR1):  # also sent to whole groups: the learner decides
-        signal.signal(number, signal.SIG_IGN)
     torch.set_float32_matmul_precision("highest")  # a forked sampler inherits what suits the learner's GPU
     recipe = make()
 

@@ -150,7 +150,11 @@ class Trainer(ABC):
                 self._save()
         if not self.logbook.has_written(self.global_step) and (self.interrupted is None or self.finished):
             self._log()
-        self._each("on_train_end")
+        try:
+            self._each("on_train_end")
+        except Exception:  # what is trained must not be lost by it
+            self._save()
+            raise
         self._save()
 
     def advance(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rl_training.runtime.progress import patient_console
 from rl_training.zoo.runner import Process
 
 _EVERY = 0.5
@@ -14,10 +15,9 @@ class RichDisplay:
     """Events and bars on stderr."""
 
     def __init__(self, total: int, label: str = "runs") -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = patient_console(stderr=True, highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -11,7 +13,7 @@ import torch
 from envs_helpers import Settings, random_actions, through_storage
 from torch import Tensor
 
-from rl_training.envs import EnvConfig, evaluation_backend, findings, make_vector_env, probe
+from rl_training.envs import EnvConfig, choose_backend, evaluation_backend, findings, make_vector_env, probe
 from rl_training.envs.batched import BatchedEnv, BatchedVectorEnv, State, Uniform, fork, register_batched_env
 from rl_training.envs.batched.env import find_batched
 from rl_training.envs.batched.make import make_batched, make_batched_vector_env
@@ -210,6 +212,12 @@ class Walk(BatchedEnv):
     def start(self, seeds: Tensor) -> State:
         if self.flaw == "unseeded":
             return {"place": torch.rand(len(seeds), 1), "goal": self._goal(seeds).float()}
+        if self.flaw == "no dict":
+            return [torch.zeros(len(seeds), 1)]  # type: ignore[return-value]
+        if self.flaw == "state of lists":
+            return {"place": [0.0] * len(seeds), "goal": self._goal(seeds)}  # type: ignore[dict-item]
+        self.kept = torch.zeros(len(seeds), 1)
+        self.noise = self._goal(seeds).float()
         if self.flaw == "one row":
             return {"place": torch.zeros(1), "goal": self._goal(seeds).float()}
         return {"place": torch.zeros(len(seeds), 1, device=self.device), "goal": self._goal(seeds).float()}
@@ -220,9 +228,32 @@ class Walk(BatchedEnv):
             state["place"].copy_(place)
         if self.flaw == "integers":
             place = place.long()
+        if self.flaw == "global noise":
+            place = place + torch.rand_like(place)
+        if self.flaw == "own state":
+            self.kept += 1
+            place = place + self.kept
+        if self.flaw == "own place":
+            self.kept += 1
+            place = self.kept
+        if self.flaw == "from the start":
+            place = place + self.noise
+        if self.flaw == "neighbours":
+            place = place - place.mean()
+        if self.flaw == "fixed size":
+            place = place.view(3, 1)
+        if self.flaw == "alone another dtype":
+            place = place if len(place) > 1 else place.double()
         done = place.squeeze(1) >= 3
         rewards = actions if self.flaw == "whole rewards" else state["goal"].squeeze(1)
+        if self.flaw == "a float":
+            rewards = 1.0  # type: ignore[assignment]
+        if self.flaw == "random rewards":
+            rewards = rewards + torch.randn(len(rewards))
         flags = done.float() if self.flaw == "float flags" else done
+        if self.flaw == "five parts":
+            return {"place": place, "goal": state["goal"]}, rewards, flags, flags, {}  # type: ignore[return-value]
+        self.last = place
         return {"place": place, "goal": state["goal"]}, rewards, flags
 
     def observe(self, state: State) -> Any:
@@ -230,6 +261,16 @@ class Walk(BatchedEnv):
             return {"place": state["place"]}
         if self.flaw == "doubles":
             return {"place": state["place"].double(), "goal": state["goal"]}
+        if self.flaw == "arrays":
+            return {key: rows.numpy() for key, rows in state.items()}
+        if self.flaw == "no parts":
+            return state["place"]
+        if self.flaw == "noisy eyes":
+            return {**state, "goal": state["goal"] + torch.rand_like(state["goal"])}
+        if self.flaw == "own memory":
+            return {**state, "place": getattr(self, "last", state["place"])}
+        if self.flaw == "shared eyes":
+            return {**state, "goal": state["goal"] - state["goal"].max()}
         if self.flaw == "raises":
             raise RuntimeError("on purpose")
         return dict(state)
@@ -283,6 +324,32 @@ def test_an_env_may_hand_out_its_own_tensors() -> None:
             "doubles",
             r"observe\(\)\['place'\] gives float64 \(3, 1\), .* needs float32 of shape \(3, 1\)",
         ),
+        ("no dict", r"start\(\) gives list as the state: a dict of tensors is needed"),
+        ("state of lists", r"start\(\) gives a state of other things than tensors: state\['place'\] is list"),
+        ("a float", r"step\(\) gives rewards of float: floats, one a copy, are needed"),
+        (
+            "five parts",
+            r"step\(\) gives tuple of length 5: the next state, rewards and terminated are needed",
+        ),
+        ("arrays", r"observe\(\)\['goal'\] gives a NumPy array of float32 \(3, 1\): a tensor is needed"),
+        ("no parts", r"observe\(\) gives Tensor, the observation space has \['goal', 'place'\]"),
+        (
+            "global noise",
+            r"state\['place'\] of step\(\) differs when the same is asked again: only the state",
+        ),
+        ("own state", r"state\['place'\] of step\(\) differs when the same is asked again: .*kept in self"),
+        ("own place", r"state\['place'\] of step\(\) differs when the same is asked again"),
+        ("from the start", r"state\['place'\] of step\(\) differs when the same is asked again"),
+        ("random rewards", r"rewards of step\(\) differs when the same is asked again"),
+        ("noisy eyes", r"observe\(\)\['goal'\] differs when the same is asked again"),
+        ("own memory", r"observe\(\)\['place'\] differs when the same is asked again"),
+        (
+            "neighbours",
+            r"state\['place'\] of step\(\) differs for a copy alone .*: rows must not know of each",
+        ),
+        ("shared eyes", r"observe\(\)\['goal'\] differs for a copy alone"),
+        ("fixed size", r"a step of one copy alone raised RuntimeError: .*: rows must not know of each other"),
+        ("alone another dtype", r"state\['place'\] of step\(\) differs for a copy alone"),
         ("raises", r"playing a step raised RuntimeError: on purpose \(.*test_batched_envs.py"),
     ],
 )
@@ -313,6 +380,53 @@ def test_configuration_errors_name_what_there_is() -> None:
         make_vector_env(Settings(env=config), 2, render_mode="rgb_array")
     with pytest.raises(EnvError, match="two batched envs are called 'CartPole-v1'"):
         register_batched_env("CartPole-v1")(Walk)
+
+
+def test_an_env_is_not_taken_for_another_of_the_same_class_name() -> None:
+    mine = type("CartPole", (Walk,), {"__module__": __name__, "__qualname__": "CartPole"})
+    with pytest.raises(
+        EnvError, match=r"'CartPole-v1', rl_training.*classic.CartPole and test_batched_envs.CartPole: give"
+    ):
+        register_batched_env("CartPole-v1")(mine)
+    assert find_batched("CartPole-v1").make.__module__ == "rl_training.envs.batched.classic"
+    register_batched_env("test/Again-v0")(Walk)
+    again = type("Walk", (Walk,), {"__module__": __name__, "__qualname__": "Walk"})  # its module, reloaded
+    register_batched_env("test/Again-v0")(again)
+    assert find_batched("test/Again-v0").make is again
+
+
+def test_what_ships_is_known_before_anything_of_a_user() -> None:
+    code = """
+import sys
+from rl_training.envs.batched import BatchedEnv, register_batched_env
+assert "rl_training.envs.batched.classic" not in sys.modules
+class CartPole(BatchedEnv): ...
+try:
+    register_batched_env("CartPole-v1")(CartPole)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("EnvError two batched envs are called 'CartPole-v1'")
+
+
+@pytest.mark.parametrize("limit", [0, -5, 2.5, True, "100"])
+def test_time_limits_are_whole_numbers(limit: Any) -> None:
+    with pytest.raises(EnvError, match=r"'test/Timeless-v0': max_episode_steps must be a whole number above"):
+        register_batched_env("test/Timeless-v0", max_episode_steps=limit)(Walk)
+
+
+def test_auto_takes_tensors_where_there_is_nothing_else() -> None:
+    assert choose_backend(Settings("test/Walk-v0"), 2) == "batched"
+    assert choose_backend(Settings("CartPole-v1"), 2) == "sync"
+    assert choose_backend(Settings("test/Walk-v0"), 2, env=lambda: gymnasium.make("CartPole-v1")) == "sync"
+    with make_vector_env(Settings("test/Walk-v0"), 2) as envs:
+        assert isinstance(envs, BatchedVectorEnv)
+        assert probe(Settings("test/Walk-v0")) == envs.spec
+    with pytest.raises(EnvError, match=r"'test/Walk-v0' exists as tensors only: set env.backend to batched"):
+        make_vector_env(Settings("test/Walk-v0", env=EnvConfig(backend="sync")), 2)
+    with pytest.raises(EnvError, match=r"'batched' cannot be combined with env.frame_stack"):
+        make_vector_env(Settings("test/Walk-v0", env=EnvConfig(frame_stack=2)), 2)
 
 
 def test_check_env_knows_envs_that_are_tensors_only() -> None:

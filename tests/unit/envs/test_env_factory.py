@@ -37,14 +37,14 @@ def test_env_kwargs_reach_the_env() -> None:
         ("mine/Env-v0", "Nothing is registered below mine/: name the package that does it with --import."),
         ("LunarLandr-v3", "did you mean 'LunarLander-v3'?"),
         ("Cart Pole!", "An id looks like Name-v0"),
-        ("zzzz-v0", "`axiomrl list envs` shows all of them."),
+        ("zzzz-v0", "`axiomrl list envs` shows all of them. One of your own needs --import MODULE."),
     ],
 )
 def test_unknown_ids_name_the_nearest(env_id: str, words: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         probe(Settings(env_id))
     assert words in str(caught.value)
-    assert ("--import" in str(caught.value)) == env_id.startswith("mine/")
+    assert ("--import" in str(caught.value)) == env_id.startswith(("mine/", "zzzz"))
 
 
 def test_an_id_without_version_means_the_newest() -> None:
@@ -119,6 +119,23 @@ def test_a_function_serves_any_number_of_envs() -> None:
     with make_vector_env(Settings(), 3, env=make) as envs:
         envs.reset()
         assert len({id(env) for env in made}) == len(made) == 4  # one was for the check
+
+
+def test_a_function_that_always_returns_the_same_env_serves_only_one() -> None:
+    env = Diary()
+    with make_vector_env(Settings(), 1, env=lambda: env) as envs:
+        envs.reset()
+    wrapped = lambda: gymnasium.wrappers.ClipReward(env, -1, 1)  # noqa: E731
+    for make in (lambda: env, wrapped):
+        with pytest.raises(EnvError, match="returned the same env twice, which cannot serve 2 envs"):
+            make_vector_env(Settings(), 2, env=make)
+
+
+def test_what_is_neither_an_env_nor_a_function_is_named() -> None:
+    expected = "env: expected an env or a function that makes one, got"
+    for env, kind in (("CartPole-v1", "str"), (gymnasium.make_vec("CartPole-v1", 2), r"\w*VectorEnv")):
+        with pytest.raises(EnvError, match=f"{expected} {kind}; an id goes in as env_id="):
+            probe(Settings(), env)  # type: ignore[arg-type]
 
 
 def test_a_function_that_fails_or_makes_something_else() -> None:

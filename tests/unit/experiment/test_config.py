@@ -63,6 +63,14 @@ def test_an_include_that_includes_itself_is_an_error(tmp_path: Path) -> None:
     assert "includes itself" in problems_of(tmp_path / "a.yaml")[0]
 
 
+def test_an_included_file_that_is_missing_is_named_with_who_includes_it(tmp_path: Path) -> None:
+    top = written(tmp_path / "top.yaml", "include: middle.yaml\n")
+    middle = written(tmp_path / "middle.yaml", "seed: 3\ninclude: nix.yaml\n")
+    missing = f"{tmp_path / 'nix.yaml'}: cannot be read: No such file or directory"
+    assert problems_of(middle) == [f"{middle}:2: include: {missing}"]
+    assert problems_of(top) == [f"{top}:1: include: {middle}:2: include: {missing}"]
+
+
 def test_all_mistakes_are_reported_at_once_with_place_key_and_nearest_choice(tmp_path: Path) -> None:
     text = """algo: ppo
 env_id: CartPole-v1
@@ -261,3 +269,17 @@ def test_no_field_that_nothing_reads(section: type[Any]) -> None:
     ]
     unread = [".".join(path) for path, f, _ in leaves(section) if not any(f".{f.name}" in t for t in texts)]
     assert unread == []
+
+
+def test_another_algorithm_than_a_preset_is_for_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "mixed.yaml").write_text("preset: ppo/cartpole\nalgo: dqn\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "mixed.yaml")
+    (problem,) = caught.value.problems
+    assert problem.startswith(
+        f"{tmp_path / 'mixed.yaml'}:2: algo: 'dqn', but preset ppo/cartpole is for 'ppo' and"
+    )
+    assert "num_steps, num_minibatches" in problem
+    assert problem.endswith("; there is a preset dqn/cartpole")
+    (tmp_path / "variant.yaml").write_text("preset: dqn/acrobot\nalgo: dueling_dqn\n")
+    assert load_config(tmp_path / "variant.yaml").algo == "dueling_dqn"  # which knows all of its keys

@@ -172,8 +172,8 @@ def test_another_machine_is_numeric_wherever_the_checkpoint_lies(
     copied = shutil.copytree(run_dir / "checkpoints" / "step_64", tmp_path / "copied")
     elsewhere = {"versions": {"torch": "9.9"}, "hardware": {"cpu": "another", "gpus": []}}
     monkeypatch.setattr("rl_training.experiment.run.surroundings", lambda: elsewhere)
-    for path in (run_dir, copied):
-        result = rl_training.resume(path, total_timesteps=96, output_dir=str(tmp_path / "new"))
+    for path, where in ((run_dir, {}), (copied, {"output_dir": str(tmp_path / "new")})):
+        result = rl_training.resume(path, total_timesteps=96, **where)
         assert last_resume(result.run_dir)["grade"] == "numeric"
         assert "→ 9.9" in last_resume(result.run_dir)["reason"]
         assert "→ another" in last_resume(result.run_dir)["reason"]

@@ -6,6 +6,7 @@ import csv
 import json
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,8 @@ def wandb_records(path: Path) -> Iterator[Any]:
             at += left
             continue
         _, size, part = struct.unpack("<IHB", data[at : at + 7])
+        if len(data) - at < 7 + size:
+            return  # it is being written
         message += data[at + 7 : at + 7 + size]
         at += 7 + size
         if part in (1, 4):  # whole, or the last part
@@ -142,7 +145,15 @@ def wandb_records(path: Path) -> Iterator[Any]:
             message = b""
 
 
-def wandb_rows(run_dir: Path) -> list[dict[str, Any]]:
+def wandb_rows(run_dir: Path, count: int) -> list[dict[str, Any]]:
+    """So many rows, which another process writes, not always before `finish` returns."""
+    deadline = time.monotonic() + 60.0
+    while len(rows := _wandb_rows(run_dir)) < count and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return rows
+
+
+def _wandb_rows(run_dir: Path) -> list[dict[str, Any]]:
     rows = []
     for path in sorted(run_dir.glob("wandb/offline-run-*/run-*.wandb")):
         for record in wandb_records(path):
@@ -165,7 +176,7 @@ def test_wandb_has_every_row_also_those_that_a_resume_repeats(
     log.close()
     evaluated = {"evaluation/return_mean": 2.0, "evaluation/length_mean": 15.0}
     rows = [{"global_step": 10, "train/loss": 5.0}, {"global_step": 10, **evaluated}]
-    assert wandb_rows(tmp_path) == [*rows, {"global_step": 30, "train/loss": 15.0}]
+    assert wandb_rows(tmp_path, 3) == [*rows, {"global_step": 30, "train/loss": 15.0}]
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     records = list(wandb_records(file))
     (run,) = [record.run for record in records if record.HasField("run")]
@@ -177,7 +188,7 @@ def test_wandb_has_every_row_also_those_that_a_resume_repeats(
     again = logger(tmp_path, wandb=True, resume_step=10)
     again.log({"global_step": 20, "train/loss": 10.0})  # before the last step that is known there
     again.close()
-    assert {"global_step": 20, "train/loss": 10.0} in wandb_rows(tmp_path)
+    assert {"global_step": 20, "train/loss": 10.0} in wandb_rows(tmp_path, 4)
 
 
 def test_wandb_that_cannot_start_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,6 +273,12 @@ def test_paths_that_are_neither_run_nor_checkpoint_are_explained(tmp_path: Path)
     assert run_of(tmp_path / "step_1") is None
 
 
+def test_a_checkpoint_is_the_best_or_the_latest_and_no_other(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ConfigError, match="which: expected 'best' or 'latest', got 'bestt'"):
+            find_checkpoint(path, "bestt")  # type: ignore[arg-type]
+
+
 def test_a_failed_run_says_so_even_when_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,12 +17,14 @@ PARTS = {"env": 2.5, "inference": 2.0, "transfer": 0.0, "learn": 5.0, "overhead"
 NATIVE = Candidate("env.backend", "native", "identical", ("env",))
 ASYNC = Candidate("env.backend", "async", "identical", ("env",))
 THREADS = Candidate("threads", 2, "equivalent", ("learn",))
+COMPILE = Candidate("compile", "on", "equivalent", ("learn",))
 MORE = Candidate("num_envs", 32, "data", ("env",))
 
 
-def trial(candidate: Candidate, *ratios: float, start_up_s: float = 0.5) -> Trial:
+def trial(candidate: Candidate, *ratios: float, start_up_s: float = 0.5, steps: int = 100_000) -> Trial:
+    """A comparison with 1,000 steps a second that start in half a second."""
     present = tuple(1000.0 for _ in ratios)
-    return Trial(candidate, Comparison(present, tuple(1000.0 * r for r in ratios), start_up_s))
+    return Trial(candidate, Comparison(present, tuple(1000.0 * r for r in ratios), steps, start_up_s, 0.5))
 
 
 def make_profile(*trials: Trial, **others: Any) -> Profile:

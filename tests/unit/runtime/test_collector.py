@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runtime_helpers import Reader, count_envs
+from runtime_helpers import Count, Reader, count_envs
 
 from rl_training import TrainConfig
 from rl_training.data.layout import rollout_layout
@@ -154,6 +154,32 @@ def test_a_broken_number_stops_collection_and_names_the_env(fault: str, message:
     config = TrainConfig(algo="ppo", env_id="axiom/Fragile-v0", env_kwargs=kwargs)
     with make_vector_env(config, 2) as envs, pytest.raises(NonFiniteError, match=f"the {message} "):
         filled(envs, 8)
+
+
+class LastWord(Count):
+    """Its last observation is no number."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return np.full_like(obs, np.inf) if truncated else obs, reward, terminated, truncated, info
+
+
+def test_a_final_observation_that_is_no_number_is_the_envs_fault() -> None:
+    config = TrainConfig(algo="ppo", env_id="count")
+    with make_vector_env(config, 2, env=lambda: LastWord(length=3, ending="truncated")) as envs:
+        broken = "the final observation of env 0 at step 2 of the rollout is NaN or infinite: the env is"
+        with pytest.raises(NonFiniteError, match=broken):
+            filled(envs, 4)
+
+
+def test_a_policy_without_numbers_is_not_the_envs_fault() -> None:
+    class Lost(Reader):
+        def values(self, obs: Any, state: Any = None) -> torch.Tensor:
+            return torch.full((len(obs),), torch.nan)
+
+    with count_envs(1, length=3, ending="truncated") as envs:
+        buffer, _, _ = filled(envs, 4, Lost())  # what comes of it, the update says
+    assert buffer.final_values[2].isnan()
 
 
 def test_state_round_trip_continues_the_same_stream() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -61,6 +62,24 @@ def test_what_a_setting_means(
     assert plan.mode == mode
     assert because in plan.reason
     assert decide(setting, device, work, compiler=compiler, eager_only="so").mode == "eager"
+
+
+@pytest.mark.parametrize(
+    ("setting", "compiler", "warned"),
+    [("on", None, True), ("on", "g++", False), ("auto", None, False), ("off", None, False)],
+)
+def test_who_asks_for_compiled_updates_is_warned_where_there_is_no_compiler(
+    setting: str, compiler: str | None, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilation, "find_compiler", lambda: compiler)
+    spec = Spec(spaces.Box(-1.0, 1.0, (4,), np.float32), spaces.Discrete(2))
+    algorithm = DQN.from_context(Context(spec, DQNConfig(), NetworkConfig(), torch.device("cpu")))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plan_for(algorithm, setting, LONG)
+    said = [str(warning.message) for warning in caught]
+    found = ["compile: on, but updates are eager: no C++ compiler was found (g++, clang++ or $CXX)"]
+    assert said == (found if warned else [])
 
 
 def test_every_kind_that_is_compiled_has_to_be_repaid() -> None:

@@ -227,6 +227,21 @@ def test_the_operator_is_compiled_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert products._compiled() != first
 
 
+def test_a_damaged_operator_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_compiler() is None:
+        pytest.skip("needs a C++ compiler")
+    (tmp_path / "source.cpp").write_text("int product;")
+    monkeypatch.setattr(products, "SOURCE", tmp_path / "source.cpp")
+    monkeypatch.setattr(products, "product", lambda left, right: left)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    library = products._compiled()
+    whole = library.read_bytes()
+    library.write_bytes(whole[:100])
+    assert products.loaded.__wrapped__()
+    assert library.read_bytes()[:4] == whole[:4]
+    assert library.stat().st_size == len(whole)
+
+
 def test_who_multiplies_is_among_what_decides_the_bits() -> None:
     algorithm = type("Algorithm", (), {"kind": lambda self, number: 0})()
     compiled, eager = (Updates(algorithm, Plan(mode, "")) for mode in ("compiled", "eager"))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_training.errors import ConfigError, EnvError
-from rl_training.runtime import device
+from rl_training.errors import AxiomError, ConfigError, EnvError
+from rl_training.runtime import device, video
 from rl_training.runtime.device import resolve_device, torch_settings
 from rl_training.runtime.random import RandomStreams, derive_seed
 from rl_training.runtime.signals import SIGNALS, stop_on_signals
@@ -117,6 +118,20 @@ def test_streams_depend_on_seed_and_name_and_not_on_the_order_of_use() -> None:
     assert torch.equal(torch.rand(3, generator=again.get("a")), torch.rand(3, generator=first.get("a")))
 
 
+def test_a_position_on_another_kind_of_device_begins_a_stream_of_its_own() -> None:
+    """Of a GPU's generator 16 bytes are saved, seed and offset; a CPU's has 5,056."""
+
+    def drawn(*position: int) -> torch.Tensor:
+        streams = RandomStreams(1, CPU)
+        streams.load_state_dict({"a": torch.tensor(position, dtype=torch.uint8)})
+        return torch.rand(3, generator=streams.get("a"))
+
+    gpu = (7, *[0] * 7, 64, *[0] * 7)
+    assert torch.equal(drawn(*gpu), drawn(*gpu))
+    assert not torch.equal(drawn(*gpu), drawn(*gpu[:8], 65, *[0] * 7))
+    assert not torch.equal(drawn(*gpu), torch.rand(3, generator=RandomStreams(1, CPU).get("a")))
+
+
 def test_derived_seeds_fit_63_bits_and_differ() -> None:
     seeds = {derive_seed(s, name) for s in range(50) for name in ("weights", "evaluation", "test")}
     assert len(seeds) == 150
@@ -125,7 +140,7 @@ def test_derived_seeds_fit_63_bits_and_differ() -> None:
     assert derive_seed(2**80, "x") >= 0
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [each for each in SIGNALS if each != signal.SIGHUP])
 def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
     trainer: Any = SimpleNamespace(interrupted=None)
     trainer.interrupt = lambda name: setattr(trainer, "interrupted", name)
@@ -160,6 +175,48 @@ def test_frames_become_a_video(tmp_path: Path) -> None:
             writer.write(None)
     assert writer.frames == 5
     assert b"ftyp" in (tmp_path / "new" / "out.mp4").read_bytes()[:16]
+
+
+def test_a_video_that_cannot_be_written_is_refused_before_its_first_frame(tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg", reason='pip install "axiomrl[video]"')
+    (tmp_path / "file").write_text("not a directory")
+    (tmp_path / "folder.mp4").mkdir()
+    refused = {
+        "film.txt": r"film.txt: no kind of video that can be written: use .mp4, .m4v",
+        "film": "no kind of video",
+        "film.gif": "no kind of video",
+        "folder.mp4": "is a directory",
+        "file/film.mp4": "cannot be written: ",
+    }
+    for name, reason in refused.items():
+        with pytest.raises(AxiomError, match=reason):
+            VideoWriter(tmp_path / name, fps=10)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "folder.mp4"}
+
+
+@pytest.mark.parametrize("suffix", video.SUFFIXES)
+def test_every_kind_of_video_that_is_offered_can_be_written(suffix: str, tmp_path: Path) -> None:
+    reader = pytest.importorskip("imageio_ffmpeg", reason='pip install "axiomrl[video]"')
+    with VideoWriter(tmp_path / f"film{suffix}", fps=10) as writer:
+        for brightness in range(5):
+            writer.write(np.full((32, 48, 3), 40 * brightness, np.uint8))
+    assert reader.count_frames_and_secs(str(tmp_path / f"film{suffix}"))[0] == 5
+
+
+def test_an_ffmpeg_that_fails_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> Iterator[None]:
+        yield
+        raise OSError("[Errno 32] Broken pipe\n\nFFMPEG COMMAND:\nffmpeg -y")
+
+    monkeypatch.setattr(video, "require_video", lambda: SimpleNamespace(write_frames=broken))
+    with (
+        pytest.raises(AxiomError, match=r"film.mp4: cannot be written: \[Errno 32\] Broken pipe$") as caught,
+        VideoWriter(tmp_path / "film.mp4", fps=10) as writer,
+    ):
+        writer.write(np.zeros((32, 48, 3), np.uint8))
+    assert caught.value.__suppress_context__  # ffmpeg's command is no traceback's business
 
 
 @pytest.mark.parametrize("current", [None, 0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,21 +59,35 @@ class Registered:
     max_episode_steps: int | None
 
 
+SHIPPED = "rl_training.envs.batched.classic"
+"""The module that registers what ships: always before anything of a user's is compared with it."""
 _REGISTERED: dict[str, Registered] = {}
 EnvT = TypeVar("EnvT", bound=type[BatchedEnv])
 
 
 def register_batched_env(env_id: str, *, max_episode_steps: int | None = None) -> Callable[[EnvT], EnvT]:
     """Make a class available as `env_id` with `env.backend: batched`; it is made with `env_kwargs`."""
+    limit = max_episode_steps
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise EnvError(f"batched env {env_id!r}: max_episode_steps must be a whole number above 0, or None")
 
     def register(make: EnvT) -> EnvT:
+        if make.__module__ != SHIPPED:
+            importlib.import_module(SHIPPED)
         known = _REGISTERED.get(env_id)
-        if known is not None and known.make.__qualname__ != make.__qualname__:
-            raise EnvError(f"two batched envs are called {env_id!r}: give one another id")
+        if known is not None and _origin(known.make) != _origin(make):
+            both = " and ".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (known.make, make))
+            raise EnvError(f"two batched envs are called {env_id!r}, {both}: give yours another id")
         _REGISTERED[env_id] = Registered(env_id, make, max_episode_steps)
         return make
 
     return register
+
+
+def _origin(make: type[BatchedEnv]) -> tuple[str, str]:
+    """Where a class is defined. A program may import itself, which makes two modules of one file."""
+    module = sys.modules.get(make.__module__)
+    return getattr(module, "__file__", None) or make.__module__, make.__qualname__
 
 
 def is_registered(name: str) -> bool:
@@ -82,7 +97,7 @@ def is_registered(name: str) -> bool:
 
 def find_batched(env_id: str) -> Registered:
     """The env of that id; `module:Id-v0` imports the module first. The error names those there are."""
-    importlib.import_module("rl_training.envs.batched.classic")
+    importlib.import_module(SHIPPED)
     name = imported_name(env_id)
     if name not in _REGISTERED:
         near = nearest(name, _REGISTERED)
