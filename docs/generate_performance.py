@@ -1,7 +1,7 @@
-"""Writes the generated part of `docs/performance.md`, and its plots, from `benchmarks/results/speed-*.json`.
+"""Writes the generated parts of `docs/performance.md` and of the README, and plots, from records of speed.
 
-python docs/generate_performance.py            rewrite the generated part of the page, and the plots
-python docs/generate_performance.py --check    exit 1 if the page is out of date
+python docs/generate_performance.py            rewrite the generated part of both pages, and the plots
+python docs/generate_performance.py --check    exit 1 if a page is out of date
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from generated import bring_up_to_date, with_generated
 
 PAGE = Path(__file__).with_name("performance.md")
+README = Path(__file__).parents[1] / "README.md"
 PLOTS = Path(__file__).with_name("_static")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
@@ -449,6 +450,35 @@ def render(page: str, results: dict[str, Result | None] | None = None) -> str:
     return with_generated(page, generated(found))
 
 
+def summary(results: dict[str, Result]) -> str:
+    """What the README says of speed: one line an algorithm, and how soon there is something to show."""
+
+    def rates(part: str, **job: Any) -> dict[str, float]:
+        alike = (r for r in results[part]["results"] if job.items() <= r["job"].items())
+        return dict(next(alike)["steps_per_second"])
+
+    rows = {
+        "PPO, 8 envs": rates("ppo-envs", num_envs=8),
+        "PPO, 64 envs": rates("ppo-envs", num_envs=64),
+        **{algo.upper(): rates("off-policy", algo=algo, threads=1) for algo in ("dqn", "sac", "td3")},
+        "PPO, seconds to a solved CartPole": results["time-to-threshold"]["seconds"],
+    }
+    return "\n".join(
+        table(
+            ["steps a second", OURS, LABELS[SB3], LABELS[SBX]],
+            [
+                [what, *(f"{found[name]:,.{0 if found[name] >= 10 else 1}f}" for name in (OURS, SB3, SBX))]
+                for what, found in rows.items()
+            ],
+        )
+    ).rstrip()
+
+
+def render_readme(page: str) -> str:
+    """The README with its generated part replaced."""
+    return with_generated(page, summary({part.name: found for part in PARTS if (found := part.result)}))
+
+
 def draw(part: Part, result: Result, path: Path) -> None:
     """Both axes are logarithmic: equal distances are equal factors."""
     import matplotlib
@@ -481,8 +511,8 @@ def draw(part: Part, result: Result, path: Path) -> None:
 
 
 def main() -> int:
-    """The page, and unless it is only looked at the plots."""
-    status = bring_up_to_date(PAGE, render)
+    """The pages, and unless they are only looked at the plots."""
+    status = bring_up_to_date(PAGE, render) | bring_up_to_date(README, render_readme)
     if "--check" not in sys.argv[1:]:
         for part in PARTS:
             if part.plot is not None and (result := part.result) is not None:
