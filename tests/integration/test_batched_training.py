@@ -13,8 +13,10 @@ from gymnasium import spaces
 
 import rl_training
 from rl_training.envs.batched import BatchedEnv, State, register_batched_env
+from rl_training.envs.batched.classic import CartPole
 from rl_training.envs.batched.vector import BatchedVectorEnv
 from rl_training.experiment.checkpoint import read_checkpoint
+from rl_training.runtime import compilation, recorded
 from rl_training.runtime.on_policy import OnPolicyTrainer
 
 ON_POLICY = {"num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
@@ -67,6 +69,15 @@ def assert_same(first: Any, second: Any) -> None:
     assert rows == more
 
 
+def assert_alike(first: Any, second: Any) -> None:
+    """The same but for rounding."""
+    (weights, rows), (others, more) = outcome(first), outcome(second)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tensor, others[name], rtol=1e-3, atol=1e-6, msg=name)
+    for row, other in zip(rows, more, strict=True):
+        assert row == pytest.approx(other, rel=1e-3, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("algo", "env_id", "more"),
     [
@@ -92,6 +103,70 @@ def test_a_resumed_run_equals_one_that_never_stopped(
     written = json.loads((final.run_dir / "metadata.json").read_text())
     assert [r["grade"] for r in written["resumes"]] == ["exact"]
     assert written["resume_grade"] == {"grade": "exact", "reason": "the state of the batched envs is saved"}
+
+
+@pytest.fixture
+def recorded_as_it_is(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A compiler that compiles nothing; how often the graph of each thing it was given has run."""
+    runs: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        number = len(runs)
+        runs.append(0)
+
+        def run(*tensors: torch.Tensor) -> Any:
+            runs[number] += 1
+            return graph(*tensors)
+
+        return run
+
+    monkeypatch.setattr(recorded, "inductor", backend)
+    monkeypatch.setattr(compilation, "find_compiler", lambda: "none")
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("env_id", "more"),
+    [
+        ("CartPole-v1", {"env": {"backend": "batched", "max_episode_steps": 12, "normalize_obs": True}}),
+        ("MountainCarContinuous-v0", {"intrinsic": {"kind": "rnd"}}),  # shows its state itself
+    ],
+)
+def test_a_compiled_step_is_the_plain_one_and_resumed_exactly(
+    env_id: str, more: dict[str, Any], tmp_path: Path, recorded_as_it_is: list[int]
+) -> None:
+    cfg = config(tmp_path, env_id=env_id, **more)
+    plain = rl_training.train({**cfg, "compile": "off"})
+    assert recorded_as_it_is == []
+    compiled = rl_training.train({**cfg, "compile": "on"})
+    tried, steps = 1, 384 // 4
+    assert recorded_as_it_is[0] == steps + tried  # every step, with all the envs in it, and once to compare
+    written = json.loads((compiled.run_dir / "metadata.json").read_text())
+    assert written["compilation"]["problems"] == []
+    assert_alike(plain, compiled)
+    stopped = rl_training.train({**cfg, "compile": "on"}, callbacks=StopAt(192))
+    assert_same(compiled, rl_training.resume(stopped.run_dir))
+
+
+def test_a_step_that_cannot_be_compiled_is_taken_as_it_is(
+    tmp_path: Path, recorded_as_it_is: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = config(tmp_path, compile="on")
+    expected = rl_training.train(cfg)
+    step = CartPole.step
+
+    def look_inside(self: Any, state: State, actions: torch.Tensor) -> Any:
+        after, rewards, terminated = step(self, state, actions)
+        if bool(terminated.any()):
+            rewards = rewards + 0.0
+        return after, rewards, terminated
+
+    monkeypatch.setattr(CartPole, "step", look_inside)
+    with pytest.warns(UserWarning, match=r"steps cannot be compiled: .* looks at a value"):
+        result = rl_training.train(cfg)
+    problems = json.loads((result.run_dir / "metadata.json").read_text())["compilation"]["problems"]
+    assert len(problems) == 1
+    assert_alike(expected, result)
 
 
 @pytest.mark.parametrize("more", [{}, {"intrinsic": {"kind": "rnd"}}])

@@ -1,20 +1,24 @@
-"""A policy's choices for envs on the host as one CUDA graph: observations in, actions out, one wait."""
+"""A policy's choices as one piece: for envs on the host a CUDA graph, with envs that are tensors compiled."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.recorded import captured
-from rl_training.runtime.tracing import Recording
-from rl_training.types import Obs, TensorObs
+from rl_training.runtime.tracing import Recording, Run
+from rl_training.types import Obs, PolicyOutput, TensorObs, TensorStep
 
 Choose = Callable[[TensorObs], Sequence[Tensor]]
 """From observations to what follows from them, all of it on the device."""
+Step = Callable[[TensorObs], tuple[PolicyOutput, TensorStep]]
+"""From observations to what a policy says to them and what comes of it, all of it on the device."""
 
 
 class CapturedActing:
@@ -52,6 +56,34 @@ class CapturedActing:
         return [
             result.clone() if host else result for result, host in zip(self._results, self._told, strict=True)
         ]
+
+
+class CompiledStep:
+    """A policy's choices for envs that are tensors and what comes of them, compiled as one piece."""
+
+    def __init__(
+        self, step: Step, obs: TensorObs, compile_run: Callable[[Run, Sequence[Tensor]], Run]
+    ) -> None:
+        """`step` writes to nothing but what envs keep; `obs` are an example of what it will be given."""
+        leaves, self._given = tree_flatten(obs)
+        self._made: TreeSpec | None = None
+
+        @torch.no_grad()
+        def run(*parts: Tensor) -> list[Tensor]:
+            output, result = step(tree_unflatten(list(parts), self._given))
+            said = (output.actions, output.logprobs, output.values)
+            came = [getattr(result, field.name) for field in dataclasses.fields(TensorStep)]
+            found, self._made = tree_flatten((said, came))
+            return found
+
+        self._run = compile_run(run, leaves)
+
+    def __call__(self, obs: TensorObs) -> tuple[PolicyOutput, TensorStep]:
+        """One step of all envs."""
+        found = self._run(*tree_leaves(obs))
+        assert self._made is not None
+        said, came = tree_unflatten(list(found), self._made)
+        return PolicyOutput(*said), TensorStep(*came)
 
 
 def _items(obs: Any) -> list[tuple[str, Any]]:

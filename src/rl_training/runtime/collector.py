@@ -17,12 +17,12 @@ from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
 from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import Staging, to_tensor
-from rl_training.runtime.acting import CapturedActing, Choose
+from rl_training.runtime.acting import CapturedActing, Choose, Step
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
 from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.runtime.stepping import ended_mask, make_stepping
-from rl_training.types import Array, Obs, PolicyOutput, PolicyState, StepResult, TensorObs
+from rl_training.types import Array, Obs, PolicyOutput, PolicyState, StepResult, TensorObs, TensorStep
 
 __all__ = ["Block", "Collector", "OffPolicyPolicy", "Policy", "Store"]
 
@@ -94,6 +94,8 @@ class Collector:
         self.capture: Callable[[str, Callable[[], CapturedActing]], CapturedActing | None] | None = None
         """Tries to make a graph of steps, if there is to be one."""
         self._acting: CapturedActing | None = None
+        self.together: Step | None = None
+        """`step_together`, compiled, where that is done."""
         self._staging: Staging | None = None
 
     def start(self) -> None:
@@ -110,7 +112,7 @@ class Collector:
         """Fill an on-policy buffer and return the values of the observations after its last step."""
         begin = perf_counter()
         with torch.inference_mode():
-            last_values = self.rollout(buffer)
+            last_values = self.rollout(buffer, self.together)
             self.look_at(buffer)
             self.transform_rewards(buffer)
         self.profiler.add("inference", perf_counter() - begin - self._env_seconds)
@@ -127,16 +129,14 @@ class Collector:
         if not self.rewards.is_identity:
             self.rewards.apply(buffer.steps("rewards"), buffer.steps("dones"))
 
-    def rollout(self, buffer: RolloutBuffer) -> Tensor:
+    def rollout(self, buffer: RolloutBuffer, together: Step | None = None) -> Tensor:
         """`collect` without a look at what came of it: of envs that are tensors, the host reads nothing."""
-        stepping, env_seconds = self.stepping, 0.0
+        stepping, self._env_seconds = self.stepping, 0.0
         buffer.reset(self.state)
         stepping.begin(buffer.num_steps)
+        result: Any
         for step in range(buffer.num_steps):
-            output, actions = self._decide(buffer)
-            before = perf_counter()
-            result = stepping.step(actions)
-            env_seconds += perf_counter() - before
+            output, result = self._step(buffer) if together is None else together(buffer.observe(self.obs))
             assert output.logprobs is not None  # an on-policy policy gives both
             assert output.values is not None
             buffer.add(
@@ -145,8 +145,21 @@ class Collector:
             )  # fmt: skip
             self.obs, self.state = result.obs, stepping.ended(step, result, output.state)
         stepping.value_cuts(buffer)
-        self._env_seconds = env_seconds
         return self.policy.values(to_tensor(self.obs, self.device), self.state)
+
+    def _step(self, buffer: RolloutBuffer) -> tuple[PolicyOutput, Any]:
+        """One step of all envs, and what the policy said to it."""
+        output, actions = self._decide(buffer)
+        before = perf_counter()
+        result = self.stepping.step(actions)
+        self._env_seconds += perf_counter() - before
+        return output, result
+
+    def step_together(self, obs: TensorObs) -> tuple[PolicyOutput, TensorStep]:
+        """The same for envs that are tensors and a policy without a state: operations on tensors alone."""
+        output = self.policy.act(obs, generator=self.generator)
+        result: TensorStep = self.stepping.step(self.policy.env_actions(output.actions))
+        return output, result
 
     def _decide(self, buffer: RolloutBuffer) -> tuple[PolicyOutput, Tensor]:
         """What the policy says to the current observations, which the buffer keeps; and the env's actions."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Literal, TypeVar, get_args
 
@@ -21,11 +22,13 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.runtime import recorded
 from rl_training.runtime.device import find_compiler, hand_back_memory
 from rl_training.runtime.products import quicker
-from rl_training.runtime.tracing import Uncapturable
+from rl_training.runtime.tracing import Run, Uncapturable
 from rl_training.types import Batch, UpdateResult
 
 Mode = Literal["eager", "compiled", "captured", "compiled and captured"]
 Update = Callable[[Batch], UpdateResult]
+Compile = Callable[[Run, Sequence[Tensor]], Run]
+"""Compiles a computation, given what it is to be tried on."""
 T = TypeVar("T")
 
 SECONDS_TO_COMPILE = {"cpu": (15.0, 15.0), "cuda": (5.0, 10.0)}
@@ -178,13 +181,21 @@ class Updates:
             "more than an update at a time", lambda: recorded.RecordedRound(self.algorithm, plain, quick)
         )
 
-    def attempt(self, what: str, make: Callable[[], T]) -> T | None:
+    def compile_step(self, make: Callable[[Compile], T]) -> T | None:
+        """Compile a step of envs that are tensors, where updates are; else None, and why if it cannot be."""
+        if not self.plan.mode.startswith("compiled"):
+            return None
+        return self.attempt(
+            "steps", lambda: make(partial(recorded.compiled, backend=recorded.inductor)), "compiled"
+        )
+
+    def attempt(self, what: str, make: Callable[[], T], how: str = "captured") -> T | None:
         """Capture something, or say why it cannot be."""
         with self._spent:
             try:
                 return make()
-            except Exception as error:  # whatever stands in the way, it can be computed without a graph
-                self._report(f"{what} cannot be captured: {_words(error)}")
+            except Exception as error:  # whatever stands in the way, it can be computed as it is
+                self._report(f"{what} cannot be {how}: {_words(error)}")
                 return None
 
     def forget(self) -> None:

@@ -13,6 +13,7 @@ from rl_training.algorithms.base import OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.data.layout import rollout_layout
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
+from rl_training.runtime.acting import CompiledStep, Step
 from rl_training.runtime.compilation import Updates, Workload
 from rl_training.runtime.intrinsic import IntrinsicReward
 from rl_training.runtime.recorded import RecordedRound
@@ -60,12 +61,24 @@ class OnPolicyTrainer(Trainer):
     def prepare(self) -> None:
         """With envs on the GPU whole iterations can be captured, from the second on; else single steps."""
         collector, inner = self.collector, self.updates.within_graphs()
-        if inner is None or collector.state is not None:
+        if collector.state is not None:
+            return
+        if collector.stepping.tensors:
+            collector.together = self._compiled_step()
+        if inner is None:
             return
         if not collector.stepping.tensors:
             collector.capture = self.updates.attempt
         elif self.intrinsic is None:
             self._inner = inner
+
+    def _compiled_step(self) -> Step | None:
+        """Policy and envs that are tensors in one piece, where updates are compiled too."""
+        with torch.inference_mode():
+            obs = self.buffer.observe(self.collector.stepping.observations())
+        return self.updates.compile_step(
+            lambda compiled: CompiledStep(self.collector.step_together, obs, compiled)
+        )
 
     def iterate(self) -> None:
         """One rollout and the epochs over it."""
@@ -107,18 +120,21 @@ class OnPolicyTrainer(Trainer):
         self._inner = None
         self.collector.rewards.watch_on(self.device)
         self._whole = self.updates.record_round(
-            plain=lambda: self._round(self.algorithm.update), quick=lambda: self._round(inner)
+            plain=lambda: self._round(self.algorithm.update),
+            quick=lambda: self._round(inner, self.collector.together),
         )
         if self._whole is None:  # the envs are where they were, and that is what the policy must see
             with torch.inference_mode():
                 self.collector.obs = self.collector.stepping.observations()
 
-    def _round(self, update: Callable[[Batch], UpdateResult]) -> list[UpdateResult]:
+    def _round(
+        self, update: Callable[[Batch], UpdateResult], together: Step | None = None
+    ) -> list[UpdateResult]:
         """A whole iteration without a look at any value; the envs know where the last one has left them."""
         collector = self.collector
         with torch.inference_mode():
             collector.obs = collector.stepping.observations()
-            last_values = collector.rollout(self.buffer)
+            last_values = collector.rollout(self.buffer, together)
             collector.rewards.watch(self.buffer.steps("rewards"))
             collector.transform_rewards(self.buffer)
         results = self._learn(last_values, update)

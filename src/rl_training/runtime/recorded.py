@@ -130,7 +130,9 @@ class RecordedUpdate:
         self.places = [_places(batch)[i] for i in self.read]
         plain = partial(self._plain, batch)  # who is compiled or captured does not keep it, nor the batch
         try:
-            self.run: Run = plain if backend is None else self._compiled(plain, batch, backend, model)
+            self.run: Run = (
+                plain if backend is None else _compiled(plain, self._inputs(batch), backend, model)
+            )
             if capture:
                 self.run = Captured(
                     self.run, self._inputs(batch), generators=model.generators, undo=model.undo, pool=pool
@@ -159,22 +161,34 @@ class RecordedUpdate:
             tensors[i] = tensor
         return packed(self.algorithm.update(rebuilt(batch, tensors)))
 
-    def _compiled(self, plain: Run, batch: Batch, backend: Backend, model: _Model) -> Run:
-        """The update as one graph, backward pass and optimiser included, and compiled."""
-        inputs, draws = self._inputs(batch), model.recording.draws
-        others = [t for t in model.recording.externals if all(t is not leaf for leaf in leaves(batch))]
-        # Traced with the rows turned around: what has got stuck in the trace will show with other values.
-        graph = trace(plain, [_turned(tensor) for tensor in inputs], others, draws)
-        model.undo()
-        externals = [tensor.detach() for tensor in others]
-        compiled = backend(graph, [*inputs, *externals, *(draw() for draw in draws)])
-        model.undo()
 
-        @torch.no_grad()
-        def run(*inputs: Tensor) -> Sequence[Tensor]:
-            return compiled(*inputs, *externals, *[draw() for draw in draws])
+def compiled(run: Run, inputs: Sequence[Tensor], backend: Backend) -> Run:
+    """`run` compiled, without leaving a trace. It may draw numbers and write to tensors, but not learn."""
+    model = _Model(lambda: list(run(*inputs)), lambda: None)
+    try:
+        quick = _compiled(run, inputs, backend, model)
+        model.require_same(partial(quick, *inputs))
+    finally:
+        model.undo()
+    return quick
 
-        return run
+
+def _compiled(plain: Run, inputs: Sequence[Tensor], backend: Backend, model: _Model) -> Run:
+    """`plain` as one graph of its inputs and of all that it reads besides, compiled."""
+    draws = model.recording.draws
+    others = [t for t in model.recording.externals if all(t is not given for given in inputs)]
+    # Traced with the rows turned around: what has got stuck in the trace will show with other values.
+    graph = trace(plain, [_turned(tensor) for tensor in inputs], others, draws)
+    model.undo()
+    externals = [tensor.detach() for tensor in others]
+    quick = backend(graph, [*inputs, *externals, *(draw() for draw in draws)])
+    model.undo()
+
+    @torch.no_grad()
+    def run(*inputs: Tensor) -> Sequence[Tensor]:
+        return quick(*inputs, *externals, *[draw() for draw in draws])
+
+    return run
 
 
 def captured(
