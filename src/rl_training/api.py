@@ -156,13 +156,16 @@ def evaluate(
     which: Which = "best",
     num_episodes: int = 10,
     seed: int | None = None,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     env: Any = None,
     render: bool = False,
     video: StrPath | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Play full episodes with a saved agent; `which` picks the checkpoint of a run directory."""
+    """Play full episodes with a saved agent; `which` picks the checkpoint of a run directory.
+
+    Unless `deterministic` says otherwise, actions are chosen as in the evaluations of its training.
+    """
     algorithm = load(path, env=env, which=which, device=device)
     return evaluate_algorithm(
         algorithm,
@@ -235,7 +238,7 @@ def evaluate_algorithm(
     *,
     num_episodes: int,
     seed: int | None = None,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     render: bool = False,
     video: StrPath | None = None,
 ) -> dict[str, Any]:
@@ -247,13 +250,14 @@ def evaluate_algorithm(
     if too_few:
         raise ConfigError(f"num_episodes: must be at least 1, got {num_episodes}")
     session = session_behind(algorithm)
+    plain = session.config.evaluation.deterministic if deterministic is None else deterministic
     mode = "human" if render else "rgb_array" if video is not None else None
     with make_test_envs(session, num_episodes, seed=seed, render_mode=mode) as envs:
 
         def play(on_step: Any = None) -> Any:
             return run_episodes(
                 algorithm.policy, envs, num_episodes, device=algorithm.context.device,
-                deterministic=deterministic, seed=envs.seed, on_step=on_step,
+                deterministic=plain, seed=envs.seed, on_step=on_step,
                 longest=session.config.evaluation.max_episode_steps, env_id=session.config.env_id,
             )  # fmt: skip
 

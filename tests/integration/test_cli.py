@@ -239,6 +239,21 @@ class TestEval:
         assert "episodes         8\n" in out
         assert f"{likeliest['return_mean']:.2f} ± {likeliest['return_std']:.2f}" not in out
 
+    def test_actions_are_chosen_as_in_the_evaluations_of_training(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        config = {"total_timesteps": 256, "evaluation": {"deterministic": False}}
+        result = rl_training.train("ppo/cartpole", **config, output_dir=str(tmp_path))
+        argv = ["eval", "--checkpoint", str(result.run_dir), "--num-episodes", "8", "--seed", "1", "--json"]
+        returns = []
+        for more in ([], ["--stochastic"], ["--deterministic"]):
+            assert main([*argv, *more]) == 0
+            returns.append(json.loads(capsys.readouterr().out)["returns"])
+        assert returns[0] == returns[1]
+        assert returns[0] != returns[2]
+        assert result.algorithm.evaluate(8, seed=1)["returns"] == returns[0]
+        assert result.algorithm.evaluate(8, seed=1, deterministic=True)["returns"] == returns[2]
+
     def test_success_rate_of_an_env_with_goals(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -174,9 +174,12 @@ class Algorithm(ABC):
         return self
 
     def evaluate(
-        self, num_episodes: int = 10, *, seed: int | None = None, deterministic: bool = True
+        self, num_episodes: int = 10, *, seed: int | None = None, deterministic: bool | None = None
     ) -> dict[str, Any]:
-        """Run full episodes in fresh environments; the same mapping as `axiomrl eval --json`."""
+        """Run full episodes in fresh environments; the same mapping as `axiomrl eval --json`.
+
+        Unless `deterministic` says otherwise, actions are chosen as in the evaluations of training.
+        """
         from rl_training import api
 
         return api.evaluate_algorithm(self, num_episodes=num_episodes, seed=seed, deterministic=deterministic)

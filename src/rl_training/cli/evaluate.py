@@ -32,8 +32,16 @@ def add_arguments(parser: Parser) -> None:
         metavar="S",
         help="which episodes; default: the run's own test episodes",
     )
-    parser.add_argument(
-        "--stochastic", action="store_true", help="sample actions instead of taking the likeliest"
+    actions = parser.add_mutually_exclusive_group()
+    actions.add_argument(
+        "--stochastic",
+        dest="deterministic",
+        action="store_false",
+        default=None,
+        help="sample actions (default: as the run's evaluation.deterministic says)",
+    )
+    actions.add_argument(
+        "--deterministic", action="store_true", default=None, help="take the likeliest actions"
     )
     parser.add_argument("--render", action="store_true", help="show the env in a window")
     parser.add_argument("--video", metavar="FILE.mp4", help="record the episodes (extra: video)")
@@ -59,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             which=args.which,
             num_episodes=args.num_episodes,
             seed=args.seed,
-            deterministic=not args.stochastic,
+            deterministic=args.deterministic,
             render=args.render,
             video=args.video,
             device=args.device,

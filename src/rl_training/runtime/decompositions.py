@@ -14,6 +14,11 @@ from rl_training.runtime.products import pays, product
 Tensors = Sequence[Tensor]
 
 
+_NOTHING, _NOTHING_SQUARED = 2.0**-100, 2.0**-120
+"""Moments below these move no weight. Those of a unit that has died would go on to shrink to numbers that a
+processor has no exponent for, and stay there, where many processors compute far slower."""
+
+
 def _adam(
     params: Tensors,
     grads: Tensors,
@@ -41,6 +46,8 @@ def _adam(
         scaled = grad if grad_scale is None else grad / grad_scale
         new_mean = mean + (scaled - mean) * (1.0 - beta1)
         new_square = square * beta2 + scaled * scaled * (1.0 - beta2)
+        new_mean = torch.where(new_mean.abs() < _NOTHING, 0.0, new_mean)
+        new_square = torch.where(new_square < _NOTHING_SQUARED, 0.0, new_square)
         new_param = param - rate * new_mean / (new_square.sqrt() / root + eps)
         for old, new in ((mean, new_mean), (square, new_square), (param, new_param)):
             old.copy_(new if keep is None else torch.where(keep, new, old))

@@ -67,6 +67,32 @@ def test_adam_takes_the_step_of_torchs_own(betas: tuple[float, float], step: flo
         torch.testing.assert_close(ours[i], theirs[i])
 
 
+def test_moments_of_what_gets_no_gradient_any_more_end_at_zero() -> None:
+    """They shrink to numbers that a processor has no exponent for, and torch's own stay there."""
+    given = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
+    rest = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
+    start = [torch.randn(50), torch.randn(50), torch.randn(50), torch.rand(50)]
+    start[0][0] = 0.0
+    ours, theirs = ([[t.clone()] for t in start] for _ in range(2))
+    tiny = torch.finfo(torch.float32).tiny
+
+    def odd(state: list[list[torch.Tensor]]) -> int:
+        return sum(int(((t.abs() < tiny) & (t != 0)).sum()) for (t,) in state[2:])
+
+    seen = 0
+    for update in range(12_000):
+        count = [torch.tensor(float(update + 1))]
+        for step, state in ((adam, ours), (torch._fused_adam_, theirs)):
+            step(*state, [], count, **given, **rest)
+            state[1][0].zero_()
+        seen += odd(ours)
+    assert seen == 0
+    assert odd(theirs) > 0
+    torch.testing.assert_close(ours[0][0], theirs[0][0])
+    assert not ours[2][0].any()
+    assert not ours[3][0].any()
+
+
 @pytest.fixture(scope="session")
 def onednn() -> None:
     """oneDNN's products are there, whether they are the quicker ones on this processor or not."""
