@@ -64,7 +64,10 @@ def _product(left: Tensor, right: Tensor) -> Any:
 
 def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     """The same and then the bias, which a compiler adds in whatever comes next."""
-    return product(left, right) * alpha + bias * beta if pays(left, right) else NotImplemented
+    if left.device.type != "cpu":
+        return NotImplemented
+    found = product(left, right) if pays(left, right) else torch.mm(left, right)
+    return found * alpha - bias * -beta  # a sum torch's compiler would turn back into `addmm`
 
 
 def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:

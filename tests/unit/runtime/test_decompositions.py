@@ -17,8 +17,9 @@ from rl_training.runtime.device import find_compiler
 from rl_training.runtime.tracing import trace
 
 aten = torch.ops.aten
-tanh, baddbmm, adam = (
-    DECOMPOSED[f] for f in (aten.tanh.default, aten.baddbmm.default, aten._fused_adam_.default)
+tanh, addmm, baddbmm, adam = (
+    DECOMPOSED[f]
+    for f in (aten.tanh.default, aten.addmm.default, aten.baddbmm.default, aten._fused_adam_.default)
 )
 
 
@@ -42,6 +43,11 @@ def test_biases_are_added_to_products() -> None:
     bias, left, right = torch.randn(2, 1, 5), torch.randn(2, 3, 4), torch.randn(2, 4, 5)
     expected = torch.baddbmm(bias.double(), left.double(), right.double(), beta=0.5, alpha=2.0)
     torch.testing.assert_close(baddbmm(bias, left, right, beta=0.5, alpha=2.0), expected.float())
+    row, first, second = bias[0, 0], left[0], right[0]
+    expected = torch.addmm(row.double(), first.double(), second.double(), beta=0.5, alpha=2.0)
+    torch.testing.assert_close(addmm(row, first, second, beta=0.5, alpha=2.0), expected.float())
+    assert torch.equal(addmm(row, first, second), first @ second + row)
+    assert addmm(*(tensor.to("meta") for tensor in (row, first, second))) is NotImplemented
 
 
 def test_norms_are_those_of_torchs_own() -> None:
