@@ -134,6 +134,17 @@ def test_autotune_writes_what_train_reads(
     assert main(["config", "--config", "fast.yaml"]) == 0
 
 
+def test_what_was_found_is_written_though_nobody_reads(
+    invented: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("rl_training.cli.profile._print", gone)
+    assert main([*PPO, "--autotune", "-o", "fast.yaml"]) != 0
+    assert load_config("fast.yaml").threads == 2
+
+
 def test_autotune_may_change_the_data_if_told_so(invented: None, capsys: pytest.CaptureFixture[str]) -> None:
     argv = [*PPO, "--autotune", "--change-data", "-o", "fast.yaml", "--json"]
     assert main(argv) == 0

@@ -65,9 +65,11 @@ def run(args: argparse.Namespace) -> int:
         profile = measure(
             resolved, seconds=args.seconds, autotune=args.autotune, change_data=args.change_data, say=_say
         )
-    _print(args, profile)  # before anything is written: what was measured must not be lost with a file
-    if args.output is not None:
-        _write(args, profile, resolved, base)
+    try:
+        _print(args, profile)
+    finally:  # neither is lost with the other
+        if args.output is not None:
+            _write(args, profile, resolved, base)
     return 0
 
 

@@ -85,11 +85,16 @@ class Bench:
             precision=config.precision,
         )
 
-    def warm_up(self) -> float:
-        """Train until updates are made as they will be from then on; the seconds of the start so far."""
+    def warm_up(self, *, in_parts: bool = False) -> float:
+        """Train until steps and updates are made as they will be from then on; the seconds it took, all told.
+
+        `in_parts` keeps apart what a run may compile or capture as one, so that the parts can be timed.
+        """
         begin, trainer = perf_counter(), self.trainer
         first = getattr(trainer.algorithm.hyperparams, "learning_starts", 0)
         with self.settings():
+            if not in_parts:
+                trainer.prepare()
             while trainer.global_step < first:
                 trainer.advance()
             for _ in range(WARM_UP[trainer.family]):

@@ -113,8 +113,9 @@ def _devices(device: torch.device) -> list[Candidate]:
 
 def _compile(config: TrainConfig, modes: Mapping[str, str]) -> list[Candidate]:
     """Other ways to compute updates; another word for the present one is none."""
+    helps = ("env", "learn", "inference") if config.env.backend == "batched" else ("learn", "inference")
     return [
-        Candidate("compile", choice, "equivalent", ("learn", "inference"))
+        Candidate("compile", choice, "equivalent", helps)
         for choice in ("on", "off")
         if modes[choice] != modes[config.compile]
     ]

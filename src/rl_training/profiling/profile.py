@@ -125,7 +125,7 @@ def measure(
     config, device = session.config, session.context.device
     say(f"training {config.algo} on {config.env_id} for {seconds:g} s")
     with Bench(config) as bench:
-        bench.warm_up()
+        bench.warm_up(in_parts=True)
         with measured(bench.trainer) as watch:
             steps = bench.run(seconds).steps
         speed = Speed(steps, watch.total)

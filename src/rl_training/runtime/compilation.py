@@ -151,6 +151,8 @@ class Updates:
         """What could not be done as planned, and why."""
         self._common = common_kinds(algorithm)
         self._ready: dict[Hashable, Update] = {}
+        self._inner: Updates | None = None
+        """Those within larger graphs."""
         self._pool: Any = None
 
     def __call__(self, batch: Batch) -> UpdateResult:
@@ -173,6 +175,7 @@ class Updates:
         mode: Mode = "compiled" if self.plan.mode.startswith("compiled") else "eager"
         inner = Updates(self.algorithm, Plan(mode, self.plan.reason))
         inner.problems, inner._spent = self.problems, self._spent  # what it meets is told as ours
+        self._inner = inner
         return inner
 
     def record_round(self, *, plain: recorded.Round, quick: recorded.Round) -> recorded.RecordedRound | None:
@@ -213,7 +216,7 @@ class Updates:
     @property
     def surroundings(self) -> dict[str, Any]:
         """What decides whether the same update gives the same bits, as far as that has shown."""
-        tried = self._ready or self.problems
+        tried = self._ready or self.problems or (self._inner is not None and self._inner._ready)
         return {**self._how, **({"updates not computed so": len(self.problems)} if tried else {})}
 
     def describe(self) -> dict[str, Any]:

@@ -79,6 +79,12 @@ def test_another_word_for_the_present_mode_is_not_tried(
     assert {c.value for c in found(config, modes=modes).values() if c.key == "compile"} == tried
 
 
+@pytest.mark.parametrize(("backend", "helped"), [("batched", True), ("sync", False)])
+def test_compiling_helps_envs_that_are_tensors(backend: str, helped: bool) -> None:
+    config = TrainConfig(**SMALL | {"env": {"backend": backend}})
+    assert ("env" in found(config)["compile: on"].helps) == helped
+
+
 def test_modes_are_those_of_the_algorithm() -> None:
     with Bench(TrainConfig(**SMALL | {"algo": "recurrent_ppo"})) as bench:
         assert bench.compile_modes() == dict.fromkeys(EAGER, "eager")  # it is eager only

@@ -355,6 +355,16 @@ def test_after_other_weights_were_loaded_updates_are_recorded_anew() -> None:
     agree(updates, plain)
 
 
+def test_updates_within_a_larger_graph_count_as_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "inductor", lambda graph, inputs: graph)
+    updates = Updates(regression(), Plan("compiled and captured", ""))
+    inner = updates.within_graphs()
+    assert inner is not None
+    assert "updates not computed so" not in updates.surroundings
+    inner(batch_of(0))
+    assert updates.surroundings["updates not computed so"] == 0
+
+
 def test_the_time_of_what_is_captured_within_something_larger_counts_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

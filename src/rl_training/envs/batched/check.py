@@ -19,8 +19,10 @@ from rl_training.envs.spaces import Space, leaf_spaces
 ROWS = 3
 STEPS = 4
 """Steps over which rules are checked: at the first, rows may still be too alike to show that they mix."""
-ALONE = {"rtol": 1e-4, "atol": 1e-5}
-"""How far a row may be off on its own: kernels round differently for other sizes."""
+ALONE = {"cpu": {"rtol": 1e-4, "atol": 1e-5}, "cuda": {"rtol": 1e-2, "atol": 1e-2}}
+"""How far a row may be off on its own: kernels round differently for other sizes, on a GPU as TF32 does."""
+AGAIN: dict[str, dict[str, float]] = {"cpu": {}, "cuda": {"rtol": 1e-4, "atol": 1e-5}}
+"""How far the same may be off when it is asked again: on a GPU sums may be added up in another order."""
 PURE = "only the state and the actions may decide (no global random numbers, nothing kept in self)"
 BY_ITSELF = "rows must not know of each other"
 
@@ -79,14 +81,14 @@ def _against_rules(env: BatchedEnv) -> Iterator[str]:
         actions = _actions(env, number)
         after, found = _play(env, state, actions)
         env.start(env_keys(2, ROWS, env.device))  # whatever that leaves behind in the env must not matter
-        for name in _differing(_play(env, state, actions)[1], found):
+        for name in _differing(_play(env, state, actions)[1], found, **AGAIN.get(env.device.type, {})):
             yield f"{name} differs when the same is asked again: {PURE}"
         try:
             alone = _play(env, _row(state, 1), actions[1:2])[1]
         except Exception as error:
             yield f"{describe_failure('playing a step of one copy alone', error)}: {BY_ITSELF}"
             return
-        for name in _differing(alone, _row(found, 1), **ALONE):
+        for name in _differing(alone, _row(found, 1), **ALONE.get(env.device.type, ALONE["cuda"])):
             yield f"{name} differs for a copy alone from what it is among others: {BY_ITSELF}"
         if bool(found["terminated of step()"].any()):  # the end has no next step
             return
