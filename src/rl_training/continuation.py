@@ -174,10 +174,9 @@ def go_on(
             "use --init-from to take its weights into a new run"
         )
     config = session.config
-    has_ended = (
-        run_dir is not None and not changes and not extend_schedules and _died_at_the_end(run_dir, checkpoint)
-    )
-    if checkpoint.step >= config.total_timesteps and not has_ended:
+    as_it_was = run_dir is not None and not changes and not extend_schedules
+    end = _broken_off_end(run_dir, checkpoint) if as_it_was and run_dir is not None else None
+    if checkpoint.step >= config.total_timesteps and end is None:
         raise AxiomError(
             f"{run_dir or checkpoint.path}: already at step {checkpoint.step} of {config.total_timesteps}; "
             "give a larger total (--total-timesteps N) to train on"
@@ -194,18 +193,23 @@ def go_on(
         checkpoint.written_by,
         changes,
         extend_schedules=extend_schedules,
-        outcome=checkpoint.outcome if has_ended else None,
+        outcome=checkpoint.outcome if end is not None else None,
+        ends_again=end == "failed",
     )
     return execute(algorithm, session, open_run, callbacks=callbacks, progress=progress, start=start)
 
 
-def _died_at_the_end(run_dir: Path, checkpoint: Checkpoint) -> bool:
-    """Was its last checkpoint written, but not that it has ended?"""
+def _broken_off_end(run_dir: Path, checkpoint: Checkpoint) -> str | None:
+    """What a run says of itself whose last checkpoint was written, but not that it has ended.
+
+    `running`: its process died before it could; `failed`: something raised when training was over.
+    """
     try:
         status = read_metadata(run_dir).get("status")
     except CheckpointError:
         status = "running"
-    return status == "running" and checkpoint.outcome.get("status") == "completed"
+    is_last = checkpoint.outcome.get("status") == "completed"
+    return str(status) if is_last and status in ("running", "failed") else None
 
 
 def _accepted(run_dir: Path | None) -> list[Mapping[str, Any]]:

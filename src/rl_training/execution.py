@@ -55,6 +55,8 @@ class Start:
     extend_schedules: bool = False
     outcome: Mapping[str, Any] | None = None
     """How the run had ended when its process died: there is nothing left to train, only to say so."""
+    ends_again: bool = False
+    """Whether what comes after training is to be done once more, because it failed."""
 
 
 class EvaluationEnvs:
@@ -260,10 +262,11 @@ def _run(
                 before, trainer.horizon = trainer.horizon, config.total_timesteps
                 changes.append(Change("schedules", before, trainer.horizon, "extend_schedules", "none"))
             run.record_resume(grade, trainer.global_step, written_by, changes)
+        has_ended = start is not None and start.outcome is not None
         if start is not None and start.outcome is not None:
             trainer.stop_reason = start.outcome.get("stop_reason")
             trainer.latest.update(run.metadata.get("latest_metrics") or {})
-        else:
+        if not has_ended or (start is not None and start.ends_again):
             with stop_on_signals(trainer):
                 trainer.run()
             run.require_saved()

@@ -150,6 +150,42 @@ def test_a_callback_that_fails_at_the_end_costs_no_training(tmp_path: Path) -> N
         assert torch.equal(value, policy(run_dir)[name])
 
 
+def test_a_run_whose_end_failed_can_be_ended(tmp_path: Path) -> None:
+    class Clumsy(rl_training.Callback):
+        ends = 0
+
+        def on_train_end(self, trainer: Any) -> None:
+            self.ends += 1
+            if self.ends == 1:
+                raise ZeroDivisionError("at the end")
+
+    def train(folder: Path, **more: Any) -> Any:
+        settings: dict[str, Any] = {
+            "num_envs": 2, "num_steps": 16, "num_minibatches": 2, "total_timesteps": 64,
+            "output_dir": str(folder), "logging": {"tensorboard": False},
+            "evaluation": {"every_steps": 48, "episodes": 2},
+        }  # fmt: skip
+        return rl_training.train(algo="ppo", env_id="CartPole-v1", **settings, **more)
+
+    clumsy = Clumsy()
+    with pytest.raises(ZeroDivisionError, match="at the end"):
+        train(tmp_path / "clumsy", callbacks=[clumsy])
+    (run_dir,) = (tmp_path / "clumsy").iterdir()
+    assert metadata(run_dir)["status"] == "failed"
+    ended = rl_training.resume(run_dir, callbacks=[clumsy])
+    assert clumsy.ends == 2
+    assert (ended.status, metadata(run_dir)["status"]) == ("completed", "completed")
+    whole = train(tmp_path / "whole")
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        steps = [
+            [json.loads(line)["global_step"] for line in (run / name).read_text().splitlines()]
+            for run in (run_dir, whole.run_dir)
+        ]
+        assert steps[0] == steps[1], name
+    with pytest.raises(rl_training.AxiomError, match="already at step 64 of 64"):
+        rl_training.resume(run_dir)
+
+
 def test_a_killed_run_resumes_exactly_from_its_last_checkpoint(tmp_path: Path) -> None:
     process = start(tmp_path)
     wait_for_step(process, 96)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from rl_training.envs import EnvConfig, VectorEnv, episode_seed, make_vector_env
+from rl_training.envs.processes import process_context, start_process
 from rl_training.errors import EnvError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
@@ -263,3 +264,22 @@ def test_a_program_that_forgets_its_workers_ends_all_the_same() -> None:
         [sys.executable, "-c", FORGETFUL], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+def test_what_an_env_starts_can_be_ended() -> None:
+    """Workers leave signals to their parent; the programs that they start do not inherit that."""
+
+    def serve(pipe: Any) -> None:
+        code = "import time; print('up', flush=True); time.sleep(60)"
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            os.kill(os.getpid(), signal.SIGTERM)
+            program.terminate()
+            pipe.send(program.wait(20))
+
+    pipe, process = start_process(process_context(), serve, (), name="with a program")
+    assert pipe.poll(30)
+    assert pipe.recv() == -signal.SIGTERM
+    process.join(20)
+    assert process.exitcode == 0

@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     """Continue, and say how exactly the run was picked up."""
     from rl_training.cli.summary import finish
     from rl_training.experiment.metadata import read_metadata
+    from rl_training.runtime.progress import patient_streams
 
-    with reserved_stdout(args.json or args.quiet):
+    with reserved_stdout(args.json or args.quiet), patient_streams():
         import_modules(args.imports)
         from rl_training import api
         from rl_training.cli.overrides import override_layer

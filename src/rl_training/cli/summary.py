@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shlex
 import signal
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_training.cli.output import print_json
-from rl_training.runtime.progress import patient_console, silence
+from rl_training.runtime.progress import GONE, patient_console, silence
 
 if TYPE_CHECKING:
     from rl_training.api import TrainResult
@@ -38,7 +37,7 @@ def finish(
             print(result.run_dir)
         sys.stdout.flush()
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
+        if error.errno not in GONE:
             raise  # somebody waits for it and does not get it: a full disk, say
         silence(sys.stdout)
     return exit_code(result.status, result.stop_reason)

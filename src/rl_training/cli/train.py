@@ -60,8 +60,9 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("--eval-episodes needs --seeds: it says how each of their runs is judged")
     from rl_training.cli.overrides import resolve
     from rl_training.cli.summary import finish
+    from rl_training.runtime.progress import patient_streams
 
-    with reserved_stdout(args.json or args.quiet):
+    with reserved_stdout(args.json or args.quiet), patient_streams():
         resolved = resolve(args)
         from rl_training import api
 

@@ -213,11 +213,17 @@ def _live(
 def _settle_down() -> None:
     """Leave signals to the parent (Ctrl-C, `timeout` and clusters send them to all), and use one thread."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP under `nohup`
+            signal.signal(number, _leave_to_parent)
+            signal.siginterrupt(number, False)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+
+
+def _leave_to_parent(number: int, frame: Any) -> None:
+    """Nothing; but unlike `SIG_IGN` it is not inherited by the programs that an env starts."""
 
 
 def _end_with_parent(parents_lifeline: int) -> None:

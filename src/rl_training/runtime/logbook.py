@@ -106,12 +106,16 @@ class Logbook:
         return {name: torch.cat(values) for name, values in columns.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next line will be made of."""
-        return {"skipped_updates": self.skipped, "pending": self.columns()}
+        """What the next line will be made of, and the step of the last."""
+        return {
+            "skipped_updates": self.skipped,
+            "pending": self.columns(),
+            "written_step": self._written_step,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self.skipped = state["skipped_updates"]
+        self.skipped, self._written_step = state["skipped_updates"], state.get("written_step", -1)
         pending = {name: values.to(self.device) for name, values in state["pending"].items()}
         self._pending = [UpdateResult(pending)] if pending else []
 

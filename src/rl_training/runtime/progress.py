@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rl_training.runtime.trainer import Trainer
+
+
+GONE = (errno.EPIPE, errno.EIO)
+"""What writing to a pipe without a reader, or to a terminal that was closed, answers."""
 
 
 class ProgressCallback(Callback):
@@ -104,12 +110,30 @@ class _Patient:
 
 
 @contextmanager
-def reader_may_leave(stream: IO[str]) -> Iterator[None]:
-    """For what is only shown: a pipe or terminal that is gone (EPIPE, EIO) makes the stream go quiet."""
+def patient_streams() -> Iterator[None]:
+    """Let whatever prints meanwhile, an env or a callback too, go on when nobody reads any more.
+
+    Processes that are forked in this block have it so, too.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast("IO[str]", _Patient(stream)) for stream in before)
     try:
         yield
-    except OSError:
-        silence(stream)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def reader_may_leave(stream: IO[str]) -> Iterator[None]:
+    """For what is only shown: a pipe or terminal that is gone makes the stream go quiet.
+
+    What cannot be written for another reason, such as a full disk, is lost; the next may be written again.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in GONE:
+            silence(stream)
 
 
 def silence(stream: IO[str]) -> None:

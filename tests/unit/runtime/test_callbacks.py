@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +20,7 @@ from rl_training.runtime.callbacks import (
     TimeBudget,
 )
 from rl_training.runtime.profiler import Profiler
+from rl_training.runtime.progress import reader_may_leave
 from rl_training.types import Evaluation
 
 
@@ -177,3 +182,37 @@ def test_the_profiler_shares_a_window_out(monkeypatch: pytest.MonkeyPatch) -> No
         "steps_per_second": 0.0, "time/env": 0.0, "time/inference": 0.0, "time/learn": 0.0,
         "time/evaluate": 0.0, "time/save": 0.0, "time/other": 1.0,
     }  # fmt: skip
+
+
+class _Stream(io.StringIO):
+    """Refuses what it is told to refuse, and is a file of its own."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.file = path.open("w")
+        self.problems: list[int] = []
+
+    def fileno(self) -> int:
+        return self.file.fileno()
+
+    def write(self, text: str) -> int:
+        if self.problems:
+            number = self.problems.pop(0)
+            raise OSError(number, os.strerror(number))
+        os.write(self.fileno(), text.encode())
+        return len(text)
+
+
+def test_only_a_reader_who_has_left_is_not_spoken_to_again(tmp_path: Path) -> None:
+    stream = _Stream(tmp_path / "said")
+    stream.problems = [errno.ENOSPC, errno.EAGAIN]
+    for text in ("full", "busy", "heard"):
+        with reader_may_leave(stream):
+            stream.write(text)
+    assert (tmp_path / "said").read_text() == "heard"
+    stream.problems = [errno.EPIPE]
+    for text in ("gone", "not heard"):
+        with reader_may_leave(stream):
+            stream.write(text)
+    assert (tmp_path / "said").read_text() == "heard"
+    stream.file.close()
