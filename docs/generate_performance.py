@@ -19,8 +19,6 @@ PAGE = Path(__file__).with_name("performance.md")
 README = Path(__file__).parents[1] / "README.md"
 PLOTS = Path(__file__).with_name("_static")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
-ELSEWHERE = RESULTS / "speed-intel"
-"""The same parts on another processor, of which the page shows the aims alone."""
 OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
 LABELS = {SB3: "Stable-Baselines3", SBX: "SBX"}
 COLOURS = {
@@ -34,8 +32,6 @@ COLOURS = {
 """Of the lines in all plots."""
 CEILINGS = ("envs alone", "Gymnasium's vector alone", "env alone")
 Result = dict[str, Any]
-Results = dict[str, Result | None]
-"""By the part of the page."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +47,10 @@ class Part:
     command: str = ""
     """What measures it, where that is not `make bench`."""
 
-    def result(self, folder: Path = RESULTS) -> Result | None:
+    @property
+    def result(self) -> Result | None:
         """What was measured, if it was."""
-        path = folder / f"speed-{self.name}.json"
+        path = RESULTS / f"speed-{self.name}.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def section(self, result: Result | None) -> Iterator[str]:
@@ -346,15 +343,6 @@ class Aim:
     least: float
     measure: Callable[[Result], float | None]
 
-    def met_by(self, results: Results) -> float | None:
-        """The figure, if it was measured."""
-        found = results.get(self.part)
-        return None if found is None else self.measure(found)
-
-    def verdict(self, value: float) -> str:
-        """Whether that is enough."""
-        return "reached" if value >= self.least else "**short**"
-
 
 def speed_aim(what: str, part: str, least: float, peer: str, *, who: str = OURS, **job: Any) -> Aim:
     """So many times the speed of a peer, by one column that is named beforehand, not by the best of them."""
@@ -435,49 +423,31 @@ AIMS = (
 )
 
 
-def aims(results: Results, elsewhere: Results) -> Iterator[str]:
-    """What is wanted and what is, on the machine of the page and on another one."""
+def aims(results: dict[str, Result | None]) -> Iterator[str]:
+    """What is wanted and what is."""
     yield from ("### Aims", "")
     rows = []
     for aim in AIMS:
+        found = results[aim.part]
+        value = None if found is None else aim.measure(found)
+        verdict = "not measured" if value is None else "reached" if value >= aim.least else "**short**"
         least = f"{aim.least:,.0f}" if aim.least >= 10 else f"{aim.least:g}"
-        value, other = aim.met_by(results), aim.met_by(elsewhere)
-        verdict = "not measured" if value is None else aim.verdict(value)
-        also = "" if other is None else f"{count(other)}, {aim.verdict(other)}"
-        rows.append([aim.what, least, count(value), verdict, also])
-    there = {str(found["hardware"]["cpu"]) for found in elsewhere.values() if found is not None}
-    yield from table(
-        ["what", "at least", "measured", "", *there], rows if there else [row[:-1] for row in rows]
-    )
-    if there:
-        yield from (measured_elsewhere(elsewhere), "")
+        rows.append([aim.what, least, count(value), verdict])
+    yield from table(["what", "at least", "measured", ""], rows)
 
 
-def measured_elsewhere(elsewhere: Results) -> str:
-    """Where the figures in the last column come from."""
-    found = [result for result in elsewhere.values() if result is not None]
-    commits = " and ".join(dict.fromkeys(f"`{str(result['git']['commit'])[:7]}`" for result in found))
-    hardware = found[0]["hardware"]
-    return (
-        f"In the last column: {hardware['cpu']} ({hardware['cpu_model']}), {hardware['cores']} cores, at "
-        f"{commits}; all figures are in `benchmarks/results/{ELSEWHERE.name}`."
-    )
-
-
-def generated(results: Results, elsewhere: Results) -> str:
+def generated(results: dict[str, Result | None]) -> str:
     """Aims first, then part by part."""
-    lines = list(aims(results, elsewhere))
+    lines = list(aims(results))
     for part in PARTS:
         lines += part.section(results[part.name])
     return "\n".join(lines).rstrip()
 
 
-def render(page: str, results: Results | None = None) -> str:
+def render(page: str, results: dict[str, Result | None] | None = None) -> str:
     """The page with its generated part replaced."""
-    if results is not None:
-        return with_generated(page, generated(results, {}))
-    here, there = ({part.name: part.result(folder) for part in PARTS} for folder in (RESULTS, ELSEWHERE))
-    return with_generated(page, generated(here, there))
+    found = {part.name: part.result for part in PARTS} if results is None else results
+    return with_generated(page, generated(found))
 
 
 def summary(results: dict[str, Result]) -> str:
@@ -506,7 +476,7 @@ def summary(results: dict[str, Result]) -> str:
 
 def render_readme(page: str) -> str:
     """The README with its generated part replaced."""
-    return with_generated(page, summary({part.name: found for part in PARTS if (found := part.result())}))
+    return with_generated(page, summary({part.name: found for part in PARTS if (found := part.result)}))
 
 
 def draw(part: Part, result: Result, path: Path) -> None:
@@ -545,7 +515,7 @@ def main() -> int:
     status = bring_up_to_date(PAGE, render) | bring_up_to_date(README, render_readme)
     if "--check" not in sys.argv[1:]:
         for part in PARTS:
-            if part.plot is not None and (result := part.result()) is not None:
+            if part.plot is not None and (result := part.result) is not None:
                 draw(part, result, PLOTS / f"performance-{part.name}.svg")
     return status
 

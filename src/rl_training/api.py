@@ -267,7 +267,7 @@ def evaluate_algorithm(
         else:
             evaluation = play((lambda _: envs.render()) if render else None)
     source = None if session.source is None else str(session.source)
-    return {**summarize(evaluation), "checkpoint": source}
+    return {**summarize(evaluation), "deterministic": plain, "checkpoint": source}
 
 
 def predict(

@@ -15,7 +15,7 @@ import torch
 
 from rl_training import registry
 from rl_training.algorithms.base import Algorithm, Context
-from rl_training.envs import choose_backend, evaluation_backend, make_vector_env, probe
+from rl_training.envs import choose_backend, evaluation_backend, make_vector_env, probe, shown_by
 from rl_training.envs.config import EnvConfig
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError, EnvError
@@ -28,6 +28,7 @@ from rl_training.experiment.layers import (
     preset_layers,
     resolve_layers,
 )
+from rl_training.experiment.presets import preset_names
 from rl_training.policies.encoders import ConvEncoder
 from rl_training.runtime.device import available_threads, resolve_device
 from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
@@ -76,7 +77,8 @@ def make_session(
         name = _env_name(env)
         # No env of a user's is batched, but it may serve to evaluate an agent that was trained in such.
         alone = dataclasses.replace(config, env_id=name, env=dataclasses.replace(env_section, backend="sync"))
-        require_same_spaces(spec, probe(alone, env), name)
+        if not config.env.atari.preprocess:  # which no env of a user's can have: who plays in it is told
+            require_same_spaces(spec, shown_by(alone, env, like=spec), name)
     check_action_space(config.algo, spec)
     context = Context(
         spec=spec,
@@ -135,8 +137,8 @@ def resolve_config(
             given = {key: plain(value) for key, value in config.items() if key != "preset"}
             layers.append(Layer("config", given))
         case str() | PathLike():
-            if str(config) in gymnasium.registry and not Path(config).exists():
-                raise ConfigError(f"{config}: no such file; an env's id goes in as env_id={str(config)!r}")
+            if not Path(config).exists():
+                _refuse_names(str(config))
             layers += file_layers(Path(config))
         case _:
             raise ConfigError(f"expected a TrainConfig, a mapping or a path, got {type(config).__name__}")
@@ -148,6 +150,14 @@ def resolve_config(
         one = {"num_envs": 1} if isinstance(env, gymnasium.Env) else {}
         layers.insert(0, Layer("env", {"env_id": _env_name(env), **one}))
     return resolve_layers([*layers, keyword_layer(keywords, chosen)])
+
+
+def _refuse_names(given: str) -> None:
+    """Where a file is expected that is not there: what has a keyword of its own is told so."""
+    if given in gymnasium.registry:
+        raise ConfigError(f"{given}: no such file; an env's id goes in as env_id={given!r}")
+    if given in preset_names():
+        raise ConfigError(f"{given}: no such file; a preset's name goes in as preset={given!r}")
 
 
 def separate_env(env: Any, keywords: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

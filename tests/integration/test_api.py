@@ -88,7 +88,7 @@ def test_train_writes_a_run_and_says_what_came_out(tmp_path: Path) -> None:
     played = evaluate(result.run_dir, num_episodes=3, which="latest")
     assert played.keys() == {
         "return_mean", "return_std", "length_mean", "num_episodes", "returns", "lengths", "seeds",
-        "checkpoint",
+        "deterministic", "checkpoint",
     }  # fmt: skip
     assert played["checkpoint"] == str(result.checkpoint_path)
     assert played["num_episodes"] == 3 == len(played["returns"])
@@ -312,16 +312,32 @@ def test_an_env_that_an_agent_was_not_built_for_is_refused_by_its_own_name(tmp_p
     assert loaded.evaluate(1)["num_episodes"] == 1
 
 
+def test_loading_an_agent_leaves_the_users_env_alone(tmp_path: Path) -> None:
+    agent(tmp_path).save(tmp_path / "saved")
+    env = gymnasium.make("CartPole-v1")
+    obs, _ = env.reset(seed=3)
+    other = gymnasium.make("CartPole-v1")
+    other.reset(seed=3)
+    loaded = PPO.load(tmp_path / "saved", env=env)
+    action, _ = loaded.predict(obs)
+    assert np.array_equal(env.step(action)[0], other.step(action)[0])
+    assert np.array_equal(env.reset()[0], other.reset()[0])
+
+
 def test_an_agent_of_batched_envs_can_be_tried_in_an_env_of_ones_own(tmp_path: Path) -> None:
     agent(tmp_path, env={"backend": "batched"}).save(tmp_path / "saved")
     loaded = PPO.load(tmp_path / "saved", env=lambda: gymnasium.make("CartPole-v1"))
     assert loaded.evaluate(1)["num_episodes"] == 1
 
 
-def test_the_id_of_an_env_is_not_a_file(tmp_path: Path) -> None:
+def test_the_id_of_an_env_or_the_name_of_a_preset_is_not_a_file(tmp_path: Path) -> None:
     for start in (PPO, train):
+        with pytest.raises(ConfigError, match="a preset's name goes in as preset='ppo/cartpole'"):
+            rl_training.train("ppo/cartpole")
         with pytest.raises(ConfigError, match="an env's id goes in as env_id='CartPole-v1'"):
             start("CartPole-v1")
+        with pytest.raises(ConfigError, match="a preset's name goes in as preset='ppo/cartpole'"):
+            start("ppo/cartpole")
         with pytest.raises(ConfigError, match=r"cartpole.yaml: cannot be read"):
             start("cartpole.yaml")
 

@@ -122,8 +122,28 @@ class TestTrain:
         )  # fmt: skip
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(60) == 0
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
         assert_completed(only_run(tmp_path))
+
+    @pytest.mark.parametrize("backend", ["sync", "async"])
+    def test_an_env_may_talk_to_nobody(self, backend: str, tmp_path: Path) -> None:
+        talking = CHATTY.replace('"hello from python"', '"hello", flush=True').partition("        os.write")
+        (tmp_path / "my_envs.py").write_text(talking[0] + talking[2].partition("\n")[2])
+        argv = ["train", "--algo", "ppo", "--env-id", "my_envs:Chatty-v0", "--import", "my_envs", *TINY]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rl_training.cli", *argv, "--env.backend", backend, "--output-dir", "out"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENVIRONMENT, cwd=tmp_path,
+        )  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.close()
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+        assert_completed(only_run(tmp_path / "out"))
 
     def test_a_terminal_that_is_gone_ends_no_training(self, tmp_path: Path) -> None:
         ours, theirs = os.openpty()
@@ -135,7 +155,10 @@ class TestTrain:
         os.close(theirs)
         assert os.read(ours, 1)  # the bar is up
         os.close(ours)
-        assert process.wait(60) == 0
+        try:
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
         assert_completed(only_run(tmp_path))
 
     def test_overrides_reach_the_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,7 +266,7 @@ class TestEval:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         config = {"total_timesteps": 256, "evaluation": {"deterministic": False}}
-        result = rl_training.train("ppo/cartpole", **config, output_dir=str(tmp_path))
+        result = rl_training.train(preset="ppo/cartpole", **config, output_dir=str(tmp_path))
         argv = ["eval", "--checkpoint", str(result.run_dir), "--num-episodes", "8", "--seed", "1", "--json"]
         returns = []
         for more in ([], ["--stochastic"], ["--deterministic"]):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         make_env,
         make_vector_env,
         probe,
+        shown_by,
     )
     from rl_training.envs.seeding import episode_seed
     from rl_training.envs.vector import VectorEnv
@@ -37,6 +38,7 @@ _HOMES = {
     "make_env": "factory",
     "make_vector_env": "factory",
     "probe": "factory",
+    "shown_by": "factory",
 }
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "make_env",
     "make_vector_env",
     "probe",
+    "shown_by",
 ]
 
 

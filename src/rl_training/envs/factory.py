@@ -77,6 +77,22 @@ def probe(settings: EnvSettings, env: EnvSource | None = None) -> Spec:
     return _probe(settings, None, _source(1, env)).spec
 
 
+def shown_by(settings: EnvSettings, env: EnvSource, *, like: Spec) -> Spec:
+    """What an env of the user's shows and takes, without a step in it; with masks, if one `like` it has."""
+    made = _make_wrapped(settings, None, env)
+    if _shows_mask(like.observation_space) and not _shows_mask(made.observation_space):
+        made = MaskInObservation(made) if made.action_space == like.action_space else made
+    try:
+        return Spec(made.observation_space, made.action_space)
+    finally:
+        if not isinstance(env, gymnasium.Env):
+            made.close()
+
+
+def _shows_mask(space: Any) -> bool:
+    return isinstance(space, gymnasium.spaces.Dict) and ACTION_MASK in space.spaces
+
+
 def choose_backend(settings: EnvSettings, num_envs: int, env: EnvSource | None = None) -> BackendName:
     """What `auto` stands for: the fastest of the backends that give the same episodes and resume exactly."""
     if settings.env.backend != "auto":

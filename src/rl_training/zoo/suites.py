@@ -31,7 +31,7 @@ NOT_OVERRIDDEN = {
 
 @config
 class Protocol:
-    """How a trained agent is judged: full episodes of its test seeds, by the likeliest action."""
+    """How a trained agent is judged: full episodes of its test seeds, actions as in its own evaluations."""
 
     episodes: PositiveInt = 100
     """Episodes a seed."""
