@@ -43,6 +43,8 @@ def main() -> None:
     results = []
     for num_envs, width in sizes:
         who: list[Contender] = contenders(args)
+        if args.sweep == "envs" and num_envs >= 8:
+            who.insert(1, variant("two learners:learners=2"))
         if num_envs >= 64:
             who.insert(1, variant("native:env.backend=native"))
         result = compare(job_of(num_envs, width), [*who, *ceilings], args.seconds, args.repeats)

@@ -25,6 +25,7 @@ COLOURS = {
     OURS: "tab:blue",
     f"{OURS}, native": "tab:cyan",
     f"{OURS}, pipelined": "tab:purple",
+    f"{OURS}, two learners": "tab:green",
     f"{OURS}, before": "tab:gray",
     LABELS[SB3]: "tab:orange",
     LABELS[SBX]: "tab:red",
@@ -273,7 +274,9 @@ PARTS = (
         "all envs), 4 epochs, 4 minibatches, a 64x64 actor and critic, one thread of torch on two cores. "
         "*Envs alone* is a plain loop over the envs with random actions, *Gymnasium's vector alone* its "
         "`SyncVectorEnv`: the same envs of Python that all libraries step here. *Native* is Gymnasium's "
-        "vectorised CartPole, in which only this package is measured; the ratios leave it out.",
+        "vectorised CartPole, in which only this package is measured; the ratios leave it out. "
+        "*Two learners* are two processes of this package that share out collection and updates, each with "
+        "half of the envs.",
         envs_tables,
         lines_over("num_envs", "envs", "Steps a second of PPO over the number of envs"),
     ),
@@ -398,6 +401,7 @@ AIMS = (
     speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, num_envs=64),
     speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, who=f"{OURS}, native", num_envs=64),
     speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, who=f"{OURS}, pipelined", num_envs=64),
+    speed_aim("PPO, 64 envs", "ppo-envs", 3.0, SB3, who=f"{OURS}, two learners", num_envs=64),
     overhead("Gymnasium's vector alone"),
     overhead("envs alone"),
     speed_aim("DQN, 1 thread", "off-policy", 1.8, SB3, algo="dqn", threads=1),

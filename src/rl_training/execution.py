@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import torch
-
 from rl_training.algorithms.base import Algorithm
-from rl_training.assembly import Session, require_same_spaces
+from rl_training.assembly import Session
 from rl_training.envs import evaluation_backend, make_vector_env
+from rl_training.envs.snapshot import Grade, worst
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig, to_dict
@@ -23,6 +19,7 @@ from rl_training.experiment.drift import Change
 from rl_training.experiment.loggers import RunLogger
 from rl_training.experiment.run import Run, Status
 from rl_training.experiment.runs import output_folder
+from rl_training.participants import loop_settings, other_learners, training_envs
 from rl_training.runtime.callbacks import (
     Callback,
     CheckpointCallback,
@@ -33,14 +30,11 @@ from rl_training.runtime.callbacks import (
 )
 from rl_training.runtime.device import torch_settings
 from rl_training.runtime.evaluator import evaluate as run_episodes
-from rl_training.runtime.off_policy import OffPolicyTrainer  # noqa: F401 - registers its family
-from rl_training.runtime.on_policy import OnPolicyTrainer  # noqa: F401 - registers its family
 from rl_training.runtime.progress import ProgressCallback
 from rl_training.runtime.random import derive_seed
-from rl_training.runtime.sampler import Sampler
-from rl_training.runtime.sampler_process import Recipe
 from rl_training.runtime.signals import stop_on_signals
-from rl_training.runtime.trainer import LoopSettings, Trainer, reward_settings
+from rl_training.runtime.team import Team
+from rl_training.runtime.trainer import Trainer
 from rl_training.runtime.video import VideoWriter, require_video
 from rl_training.types import Evaluation
 
@@ -140,38 +134,6 @@ def standard_callbacks(config: TrainConfig) -> list[Callback]:
     return callbacks
 
 
-def training_envs(session: Session, algorithm: Algorithm) -> VectorEnv:
-    """The envs that a session trains in: here, or in the hands of a sampler that collects meanwhile."""
-    config = session.config
-    if config.collection == "serial":
-        envs = make_vector_env(config, config.num_envs, env=session.env, device=session.context.device)
-    else:
-        envs = Sampler(_recipe(session, algorithm), algorithm)
-    try:
-        require_same_spaces(session.spec, envs.spec, config.env_id)
-    except BaseException:
-        envs.close()
-        raise
-    return envs
-
-
-def _recipe(session: Session, algorithm: Algorithm) -> Recipe:
-    """What a sampler needs to make the same envs and the same kind of policy, on the CPU."""
-    config = session.config
-    if isinstance(session.env, gymnasium.Env):
-        raise ConfigError("collection: 'pipelined' needs a function that makes the env, not a ready-made one")
-    on_cpu = dataclasses.replace(session.context, device=torch.device("cpu"))
-    return Recipe(
-        config.env_id,
-        config.num_envs,
-        config.seed,
-        config.deterministic,
-        reward_settings(loop_settings(config), algorithm),
-        make_envs=partial(make_vector_env, config, env=session.env),
-        make_algorithm=partial(type(algorithm).from_context, on_cpu),
-    )
-
-
 def execute(
     algorithm: Algorithm,
     session: Session,
@@ -199,6 +161,9 @@ def execute(
         envs = stack.enter_context(training_envs(session, algorithm))
         settings = loop_settings(config, scratch=output_folder(config.output_dir))
         Trainer.families[algorithm.family].check(algorithm, envs, settings)
+        team = other_learners(session, algorithm)
+        if team is not None:
+            stack.enter_context(team)
         evaluator = EvaluationEnvs(session, algorithm)
         stack.callback(evaluator.close)
         if config.evaluation.every_steps and config.evaluation.video:
@@ -209,7 +174,7 @@ def execute(
             evaluator.open()  # a user's env that cannot be had twice is better known now
         run = open_run()
         try:
-            trainer = _run(algorithm, session, run, envs, evaluator, chosen, start)
+            trainer = _run(algorithm, session, run, envs, evaluator, chosen, start, team)
         except KeyboardInterrupt as error:
             run.finish("interrupted", "interrupted at once")
             error.add_note(run.how_to_go_on())
@@ -231,6 +196,7 @@ def _run(
     evaluator: EvaluationEnvs,
     callbacks: Sequence[Callback],
     start: Start | None,
+    team: Team | None,
 ) -> Trainer:
     config = session.config
     if config.evaluation.video:
@@ -243,13 +209,13 @@ def _run(
                 stack.callback(callback.close)
         trainer = Trainer.families[algorithm.family](
             algorithm, envs, loop_settings(config, scratch=run.dir), metrics=logger, checkpoints=run,
-            evaluator=evaluator, callbacks=callbacks,
+            evaluator=evaluator, callbacks=callbacks, seat=None if team is None else team.seat, team=team,
         )  # fmt: skip
         run.on_save = lambda: {
             "latest_metrics": dict(trainer.latest),
             "resources": trainer.resources,
             "compilation": trainer.updates.describe(),
-            "resume_grade": dict(zip(("grade", "reason"), _resume_grade(envs, session), strict=True)),
+            "resume_grade": dict(zip(("grade", "reason"), _resume_grade(envs, team, session), strict=True)),
         }
         run.outcome = lambda: _outcome(trainer)
         written_by = {} if start is None else _with_mode(start.written_by)
@@ -299,30 +265,13 @@ def _all_callbacks(
     return [*users, *standard_callbacks(config), *([ProgressCallback()] if progress else [])]
 
 
-def _resume_grade(envs: VectorEnv, session: Session) -> tuple[str, str]:
+def _resume_grade(envs: VectorEnv, team: Team | None, session: Session) -> Grade:
     """What a resume from now would give: the envs' own grade, unless the device cannot repeat itself."""
-    grade, reason = envs.resume_grade
+    grade, reason = envs.resume_grade if team is None else worst([envs.resume_grade, team.resume_grade])
     device, deterministic = session.context.device, session.config.deterministic
     if grade == "exact" and device.type != "cpu" and deterministic is not True:
         return "numeric", f"same state, but kernels on {device.type} may differ in the last bits"
     return grade, reason
-
-
-def loop_settings(config: TrainConfig, *, scratch: Path | None = None) -> LoopSettings:
-    """What the loop needs of a configuration."""
-    return LoopSettings(
-        total_timesteps=config.total_timesteps,
-        seed=config.seed,
-        log_every=config.logging.every_steps,
-        on_nan=config.on_nan,
-        compile=config.compile,
-        reward_scale=config.env.reward_scale,
-        normalize_reward=config.env.normalize_reward,
-        clip_reward=config.env.clip_reward,
-        frame_stack=config.env.frame_stack,
-        intrinsic=config.intrinsic,
-        scratch=scratch,
-    )
 
 
 def _logger(run: Run, config: TrainConfig, resume_step: int | None) -> RunLogger:

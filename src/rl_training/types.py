@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import gymnasium
@@ -163,6 +163,15 @@ class UpdateResult:
 
     metrics: Mapping[str, Tensor]
     priorities: Tensor | None = None
+
+
+class Averaging(Protocol):
+    """Takes means over learners that train together, each of which has to ask for the same ones."""
+
+    members: int
+    """How many learners there are."""
+
+    def __call__(self, values: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,22 @@ def test_resume_of_pipelined_collection_equals_never_having_stopped(algo: str, t
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
+def test_several_learners_resume_as_one_does_or_are_refused(algo: str, tmp_path: Path) -> None:
+    entry = registry.algorithm(algo)
+    options = {"normalize_obs": True, "normalize_reward": entry.family == "on-policy"}
+    config = settings(algo, env_for(algo), tmp_path, env=options, learners=2)
+    if entry.family != "on-policy" or entry.cls.alone_only:
+        with pytest.raises(ConfigError, match=f"learners: .*{entry.cls.alone_only or 'on-policy'}"):
+            rl_training.train(config)
+        assert not list(tmp_path.iterdir())
+        return
+    state = state_of(assert_resumes_exactly(config))
+    assert state["learners"].keys() == {"1"}
+    assert not same_bits(state["learners"]["1"]["generators"]["actions"], state["generators"]["actions"])
+    assert float(state["policy"]["normalizer.count"]) == state["trainer"]["global_step"] == 128
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
 def test_saving_and_evaluating_do_not_touch_training(algo: str, tmp_path: Path) -> None:
     often = settings(algo, env_for(algo), tmp_path)
     never = {**often, "checkpoint": {"every_steps": 0}, "evaluation": {"every_steps": 0}}

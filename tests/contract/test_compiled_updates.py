@@ -140,6 +140,20 @@ def test_numbers_that_are_not_finite_leave_everything_alone(algo: str, poison: f
     assert updates.problems == []
 
 
+def test_learners_that_compile_learn_what_learners_that_do_not_learn(tmp_path: Path) -> None:
+    """While one records its updates, which takes several of them, nobody else is kept waiting or misled."""
+    config = settings("ppo", "CartPole-v1", tmp_path, num_envs=4, total_timesteps=128, learners=2)
+    config["evaluation"] = {"every_steps": 0}
+    compiled, plain = (rl_training.train({**config, "compile": how}).run_dir for how in ("on", "off"))
+    assert (
+        metadata(compiled)["compilation"] | {"updates": "compiled", "problems": []}
+        == (metadata(compiled)["compilation"])
+    )
+    ours, theirs = state_of(compiled)["policy"], state_of(plain)["policy"]
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
 class StopInTheMiddle(rl_training.Callback):
     def on_update(self, trainer: Any) -> None:
         if trainer.global_step >= 64:

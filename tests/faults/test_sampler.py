@@ -191,11 +191,16 @@ def train_in_pool(config: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    "how", [{"collection": "pipelined"}, {"collection": "serial", "env": {"backend": "async"}}]
+    "how",
+    [
+        {"collection": "pipelined"},
+        {"collection": "serial", "env": {"backend": "async"}},
+        {"collection": "serial", "learners": 2},
+    ],
 )
 def test_a_daemonic_process_says_that_it_may_have_no_children(how: dict[str, Any], tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
         told = pool.apply(train_in_pool, (settings(tmp_path, **how),))
     assert "cannot be started from a daemonic process" in told
-    assert "collection: serial and a backend other than async" in told
+    assert "collection: serial, learners: 1 and a backend other than async" in told
     assert list(tmp_path.iterdir()) == []

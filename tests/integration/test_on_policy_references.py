@@ -19,7 +19,7 @@ from torch.nn.utils import parameters_to_vector
 
 from rl_training import registry
 from rl_training.algorithms.base import Context, OnPolicyAlgorithm
-from rl_training.functional.trust_region import flat
+from rl_training.functional.flat import flat
 from rl_training.policies.config import NetworkConfig
 from rl_training.types import RolloutBatch, Spec
 

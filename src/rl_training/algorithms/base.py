@@ -16,13 +16,20 @@ import torch
 from torch import Tensor
 
 from rl_training.algorithms.generators import go_on_from
-from rl_training.algorithms.optim import Adam, descend, load_optimizer_state, optimizer_state
+from rl_training.algorithms.optim import (
+    Adam,
+    GuardedOptimizer,
+    descend,
+    load_optimizer_state,
+    optimizer_state,
+)
+from rl_training.errors import ConfigError
 from rl_training.functional.schedules import scheduled
 from rl_training.policies.config import NetworkConfig
 from rl_training.policies.encoders import set_precision
 from rl_training.policies.exploration import Exploration
 from rl_training.schema import Bool, Fraction, NonNegativeInt, PositiveInt, ScheduleKind, config
-from rl_training.types import Batch, Obs, RolloutBatch, Spec, TransitionBatch, UpdateResult
+from rl_training.types import Averaging, Batch, Obs, RolloutBatch, Spec, TransitionBatch, UpdateResult
 
 __all__ = [
     "Adam",
@@ -71,11 +78,16 @@ class Algorithm(ABC):
     eager_only: ClassVar[str] = ""
     """Why updates can be neither compiled nor captured, where they cannot: shapes that change, say."""
 
+    alone_only: ClassVar[str] = ""
+    """Why several learners cannot train together, where they cannot: its steps are no means, say."""
+
     policy: Any
     """What acts. It is saved, loaded and exported; the collector and the evaluator see nothing else."""
     networks: dict[str, torch.nn.Module]
     """What learning needs beside the policy: critics, target networks, …"""
     hyperparams: Any
+    averaging: Averaging | None = None
+    """Where several learners train together: means over all of them."""
     generator: torch.Generator
     """What an update draws from, where it is random; saved with the rest."""
     session: Any = None
@@ -136,6 +148,15 @@ class Algorithm(ABC):
         """Declare a scheduled hyperparameter and get the tensor that follows it."""
         self.schedules[name] = Scheduled(initial, kind, self.context.device)
         return self.schedules[name].value
+
+    def join(self, averaging: Averaging | None) -> None:
+        """From here on learn together with others, or with None alone again."""
+        for name, optimizer in self.optimizers.items():
+            if isinstance(optimizer, GuardedOptimizer):
+                optimizer.averaging = averaging
+            elif averaging is not None:
+                raise ConfigError(f"learners: several need GuardedOptimizers, which {name!r} is not")
+        self.averaging = averaging
 
     def set_progress(self, progress: float) -> None:
         """Move every schedule to `progress` in [0, 1] of the run."""

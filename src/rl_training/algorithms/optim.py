@@ -9,11 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_training.functional.flat import as_one
+from rl_training.types import Averaging
+
 __all__ = ["Adam", "GuardedOptimizer", "descend"]
 
 
 class GuardedOptimizer(torch.optim.Optimizer):
     """An optimiser that takes gradients as they are and decides on the device whether to use them."""
+
+    averaging: Averaging | None = None
+    """Where several learners train together: gradients are their mean, as one flat tensor."""
 
     # Torch keeps its compiler away from these, and would take a second to import it for that.
     add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
@@ -95,9 +101,12 @@ def descend(
     is decided on the device (fused optimisers know `found_inf`), so nothing is read back. The answer is the
     gradient's norm before clipping; in it or in the loss the trainer sees that it happened.
     """
-    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    seen = norm + loss.detach()  # gradients of Huber's loss are finite where it is not
+    gradients: Sequence[Tensor] = torch.autograd.grad(loss, parameters, materialize_grads=True)
+    loss = loss.detach()
+    if isinstance(optimizer, GuardedOptimizer) and optimizer.averaging is not None:
+        *gradients, loss = as_one(optimizer.averaging, [*gradients, loss])
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients))))
+    seen = norm + loss  # gradients of Huber's loss are finite where it is not
     if after is not None:
         seen = seen + after
     skip = (seen * 0.0).ne_(0.0)  # 0 times infinity is no number, and differs from 0
@@ -106,7 +115,7 @@ def descend(
         optimizer.apply(_laid_out(gradients, parameters), scale, skip)
         return norm
     if scale is not None:
-        torch._foreach_div_(gradients, scale)
+        torch._foreach_div_(list(gradients), scale)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     optimizer.found_inf = skip  # type: ignore[attr-defined]

@@ -94,10 +94,12 @@ class PolicyGradient(OnPolicyAlgorithm):
         """What losses read: the current policy's view of a minibatch beside that of the one that acted."""
         logprobs, entropy, values = self.evaluate_actions(batch)
         advantages = batch.advantages
+        if self.hyperparams.normalize_advantages:
+            advantages = standardized(advantages, self.averaging)
         return {
             "logprobs": logprobs,
             "old_logprobs": batch.logprobs,
-            "advantages": standardized(advantages) if self.hyperparams.normalize_advantages else advantages,
+            "advantages": advantages,
             "returns": batch.returns,
             "values": batch.values,
             "new_values": values,

@@ -13,13 +13,9 @@ from torch import Tensor
 
 from rl_training.algorithms.base import Context, OnPolicyAlgorithm, OnPolicyHyperparams
 from rl_training.algorithms.optim import Adam, descend
+from rl_training.functional.flat import assign_flat, flat
 from rl_training.functional.losses import standardized, value_loss
-from rl_training.functional.trust_region import (
-    assign_flat,
-    conjugate_gradient,
-    flat,
-    hessian_vector_product,
-)
+from rl_training.functional.trust_region import conjugate_gradient, hessian_vector_product
 from rl_training.policies.build import build_actor_critic
 from rl_training.policies.distributions import Distribution, frozen
 from rl_training.registry import register_algorithm
@@ -78,6 +74,7 @@ class TRPO(OnPolicyAlgorithm):
 
     Hyperparams = TRPOConfig
     hyperparams: TRPOConfig
+    alone_only = "a line search tries its steps on the rollout of one learner"
 
     def build(self, context: Context) -> None:
         """An actor and a critic, separate unless told otherwise, and Adam for the critic."""

@@ -64,7 +64,7 @@ class RecurrentPPO(PPO):
     Hyperparams = RecurrentPPOConfig
     hyperparams: RecurrentPPOConfig
     policy: RecurrentActorCritic
-    eager_only = "sequences are cut where episodes begin, so their shapes change"
+    eager_only = alone_only = "sequences are cut where episodes begin, so their shapes change"
 
     def build(self, context: Context) -> None:
         """PPO's networks with a memory; the trainer is asked for sequences."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rl_training.errors import AxiomError, EnvError, MissingExtraError
+from rl_training.errors import AxiomError, ConfigError, EnvError, MissingExtraError, NonFiniteError
 
 if TYPE_CHECKING:
     from rl_training.types import Array
@@ -81,7 +81,8 @@ def start_process(
     if multiprocessing.current_process().daemon:
         raise EnvError(
             f"the process {name!r} cannot be started from a daemonic process, such as a worker of a "
-            "multiprocessing.Pool; train elsewhere, or with collection: serial and a backend other than async"
+            "multiprocessing.Pool; train elsewhere, or with collection: serial, learners: 1 and a backend "
+            "other than async"
         )
     ours, theirs = context.Pipe()
     # A forked child inherits these, and while it holds them nobody sees the parent's end close.
@@ -163,6 +164,20 @@ def converse(pipe: Connection, make: Callable[[], tuple[Server, Any]]) -> None:
     finally:
         if server is not None:
             server.close()
+
+
+def raise_as_told(answer: Any, who: str, prefix: str = "") -> Any:
+    """What a child that lives by `converse` has answered; what went wrong there is raised here."""
+    kind, payload = answer
+    if kind == "missing":
+        raise MissingExtraError(*payload)
+    if kind == "error":
+        name, text = payload
+        if not name:
+            raise RuntimeError(f"{who} raised\n{text}")
+        known = {cls.__name__: cls for cls in (EnvError, NonFiniteError, ConfigError)}
+        raise known.get(name, AxiomError)(prefix + text)
+    return payload
 
 
 def _signal_name(number: int) -> str:

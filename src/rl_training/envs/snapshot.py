@@ -25,6 +25,11 @@ REPLAY_BYTES = 256 << 20
 """The most memory that remembered actions may take."""
 
 
+def worst(grades: Sequence[Grade]) -> Grade:
+    """The grade of several together: the first of the worst."""
+    return max(grades, key=lambda grade: grade[0] != "exact")
+
+
 class ActionLog:
     """The last actions of all envs, one row a step: enough rows to replay every episode under way."""
 

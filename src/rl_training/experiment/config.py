@@ -132,6 +132,9 @@ class TrainConfig:
     """Compile updates (on a GPU: capture them as CUDA graphs); auto: where that pays, on a GPU always."""
     collection: Literal["serial", "pipelined"] = "serial"
     """Collect and learn in turn, or collect the next in another process while learning from the last."""
+    learners: PositiveInt = 1
+    """Processes that train together, each with its share of the envs and of every minibatch; their gradients
+    are averaged before each step (on-policy, on a CPU)."""
     deterministic: Bool | Literal["auto"] = "auto"
     """Only bit-reproducible kernels; auto: on the CPU yes, on a GPU no."""
     on_nan: Literal["raise", "skip-update"] = "raise"
@@ -164,7 +167,7 @@ class TrainConfig:
             problems.append(
                 f"intrinsic.kind: {self.algo!r} is not on-policy; a bonus that fades cannot be replayed"
             )
-        problems += self._collection_problems()
+        problems += self._collection_problems() + self._learners_problems()
         for name in ("target_return", "patience"):
             if getattr(self.stopping, name) is not None and not self.evaluation.every_steps:
                 problems.append(f"stopping.{name}: needs evaluations, but evaluation.every_steps is 0")
@@ -185,6 +188,30 @@ class TrainConfig:
             for reason, applies in reasons.items()
             if applies
         ]
+
+    def _learners_problems(self) -> list[str]:
+        """Why several processes cannot train together, if they cannot."""
+        if self.learners == 1:
+            return []
+        entry = registry.algorithm(self.algo)
+        if entry.family != "on-policy":
+            return [f"learners: {self.algo!r} is not on-policy; only rollouts are learned from together"]
+        reasons = {
+            f"algo {self.algo!r}: {entry.cls.alone_only}": bool(entry.cls.alone_only),
+            "collection 'pipelined': a learner collects by itself": self.collection != "serial",
+            "intrinsic.kind: a bonus is of what one learner has seen": self.intrinsic.kind != "none",
+            f"threads {self.threads}: learners have a thread each": self.threads != 1,
+        }
+        found = [
+            f"learners: {self.learners} cannot be combined with {reason}"
+            for reason, applies in reasons.items()
+            if applies
+        ]
+        if self.num_envs % self.learners:
+            found.append(f"learners: {self.learners} does not divide num_envs: {self.num_envs}")
+        elif problems := self.hyperparams.problems(self.num_envs // self.learners):
+            found.append(f"learners: for each of {self.learners}, {problems[0]}")
+        return found
 
 
 def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:

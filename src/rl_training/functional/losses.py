@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rl_training.types import Averaging
+
 
 def ppo_loss(
     minibatch: Mapping[str, Tensor],
@@ -65,9 +67,14 @@ def a2c_loss(
     return {"loss": loss, "policy_loss": policy_loss, "value_loss": critic_loss, "entropy_loss": entropy}
 
 
-def standardized(x: Tensor) -> Tensor:
-    """Shifted and scaled to mean 0 and (Bessel-corrected) deviation 1."""
-    return (x - x.mean()) / (x.std() + 1e-8)
+def standardized(x: Tensor, averaging: Averaging | None = None) -> Tensor:
+    """Shifted and scaled to mean 0 and (Bessel-corrected) deviation 1; `averaging`: of what all have."""
+    if averaging is None:
+        return (x - x.mean()) / (x.std() + 1e-8)
+    wide, count = x.double(), x.numel() * averaging.members
+    mean, square = averaging(torch.stack([wide.mean(), wide.square().mean()])).unbind()
+    deviation = ((square - mean.square()).clamp_min(0.0) * (count / (count - 1))).sqrt()
+    return ((wide - mean) / (deviation + 1e-8)).to(x.dtype)
 
 
 def value_loss(

@@ -1,4 +1,4 @@
-"""What a trust-region step is made of: products with a curvature, a linear solver, flat vectors."""
+"""What a trust-region step is made of: products with a curvature, a linear solver."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """All numbers of several tensors in one row."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-@torch.no_grad()
-def assign_flat(parameters: Sequence[Tensor], row: Tensor) -> None:
-    """Write a row made by `flat` back, in place."""
-    parts = torch.split(row, [parameter.numel() for parameter in parameters])
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.copy_(part.view_as(parameter))
+from rl_training.functional.flat import flat
 
 
 def hessian_vector_product(value: Tensor, parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from rl_training.types import TensorObs
+    from rl_training.types import Averaging, TensorObs
 
 Moments = tuple[Tensor, Tensor, Tensor]
 
@@ -60,11 +60,14 @@ class ObsNormalizer(nn.Module):
         self.register_load_state_dict_post_hook(_refresh_after_load)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def update(self, obs: TensorObs) -> None:
-        """Take a batch of observations `[*, obs_shape]` into the statistics."""
+    def update(self, obs: TensorObs, averaging: Averaging | None = None) -> None:
+        """Take a batch of observations `[*, obs_shape]` into the statistics; `averaging`: one of several."""
         rows = self._rows(obs).double()
-        count = torch.full_like(self.count, rows.shape[0])
-        batch = (rows.mean(0), rows.var(0, correction=0), count)
+        mean, var, size = rows.mean(0), rows.var(0, correction=0), rows.shape[0]
+        if averaging is not None:
+            own, mean = mean, averaging(mean)
+            var, size = averaging(var + (own - mean).square()), size * averaging.members
+        batch = (mean, var, torch.full_like(self.count, size))
         merged = merge_moments((self.mean, self.var, self.count), batch)
         for buffer, value in zip((self.mean, self.var, self.count), merged, strict=True):
             buffer.copy_(value)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import torch
 
 from rl_training import registry
 from rl_training.assembly import make_session
 from rl_training.continuation import algorithm_of
-from rl_training.execution import loop_settings, training_envs
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import Resolved, replace
+from rl_training.participants import loop_settings, other_learners, training_envs
 from rl_training.runtime.compilation import plan_for
 from rl_training.runtime.device import torch_settings
+from rl_training.runtime.nowhere import Nowhere, never
 from rl_training.runtime.trainer import Trainer
-from rl_training.types import Evaluation
 
 SOON = 1000
 """Random steps before the first update are cut to so many: what is measured is training."""
@@ -63,14 +62,18 @@ class Bench:
         with self._stack as stack, self.settings():
             algorithm = algorithm_of(self.session)
             envs = stack.enter_context(training_envs(self.session, algorithm))
+            team = other_learners(self.session, algorithm)
+            if team is not None:
+                stack.enter_context(team)
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="axiomrl-")))
             settings = loop_settings(self.config, scratch=scratch)
             family = Trainer.families[algorithm.family]
             family.check(algorithm, envs, settings)
             nowhere = Nowhere()
             self.trainer = family(
-                algorithm, envs, settings, metrics=nowhere, checkpoints=nowhere, evaluator=_never
-            )
+                algorithm, envs, settings, metrics=nowhere, checkpoints=nowhere, evaluator=never,
+                seat=None if team is None else team.seat, team=team,
+            )  # fmt: skip
             self.trainer.collector.start()
             self._stack = stack.pop_all()
         self._making_s = perf_counter() - begin
@@ -135,21 +138,3 @@ class Bench:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Nowhere:
-    """Where metrics and checkpoints go that nobody wants."""
-
-    def log(self, row: Mapping[str, float | int]) -> None:
-        """Not kept."""
-
-    def log_evaluation(self, step: int, elapsed_s: float, evaluation: Evaluation) -> None:
-        """Not kept."""
-
-    def save(self, state: Mapping[str, Any], step: int, *, best: bool) -> Path | None:
-        """Not written."""
-        return None
-
-
-def _never() -> NoReturn:
-    raise AssertionError("a measurement does not evaluate")

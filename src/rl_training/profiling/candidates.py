@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from rl_training import registry
 from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import replace
@@ -76,6 +77,7 @@ def candidates(
         *_devices(device),
         *_compile(config, modes),
         *_collection(config),
+        *_learners(config, device, cores),
         *_num_envs(config),
     ]
 
@@ -129,6 +131,15 @@ def _collection(config: TrainConfig) -> list[Candidate]:
         return [Candidate("collection", "pipelined", "data", parts, note)]
     # Without a sampler beside it the learner has the cores, or the GPU, to itself.
     return [Candidate("collection", "serial", "data", (*parts, "learn"), "learns from what its policy did")]
+
+
+def _learners(config: TrainConfig, device: torch.device, cores: int) -> list[Candidate]:
+    """As many learners as there are cores, each with its share of the envs."""
+    entry = registry.algorithm(config.algo)
+    together = entry.family == "on-policy" and not entry.cls.alone_only
+    if not together or device.type != "cpu" or config.num_envs % cores or cores < 2:
+        return []
+    return [Candidate("learners", cores, "equivalent", ("env", "inference", "learn", "overhead"))]
 
 
 def _num_envs(config: TrainConfig) -> list[Candidate]:

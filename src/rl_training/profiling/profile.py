@@ -90,6 +90,7 @@ class Profile:
             "device": self.device,
             "compile": config.compile,
             "collection": config.collection,
+            "learners": config.learners,
         }
 
 
@@ -121,6 +122,10 @@ def measure(
     """`profile` of a configuration that is resolved; `say` is told what is going on."""
     if not seconds > 0:
         raise ConfigError(f"seconds: must be more than 0, got {seconds}")
+    if resolved.config.learners > 1:
+        raise ConfigError(
+            "learners: a profile is of one; set learners: 1, what several would bring is tried by itself"
+        )
     session = make_session(Resolved(prepared(resolved.config), {}), None)
     config, device = session.config, session.context.device
     say(f"training {config.algo} on {config.env_id} for {seconds:g} s")

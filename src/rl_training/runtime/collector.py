@@ -22,7 +22,16 @@ from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
 from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.runtime.stepping import ended_mask, make_stepping
-from rl_training.types import Array, Obs, PolicyOutput, PolicyState, StepResult, TensorObs, TensorStep
+from rl_training.types import (
+    Array,
+    Averaging,
+    Obs,
+    PolicyOutput,
+    PolicyState,
+    StepResult,
+    TensorObs,
+    TensorStep,
+)
 
 __all__ = ["Block", "Collector", "OffPolicyPolicy", "Policy", "Store"]
 
@@ -91,6 +100,8 @@ class Collector:
         self.gap = False
         """Whether envs were restored that are further on than what was learned from."""
         self._env_seconds = 0.0
+        self.averaging: Averaging | None = None
+        """Where several learners train together: statistics of observations are of what all of them see."""
         self.capture: Callable[[str, Callable[[], CapturedActing]], CapturedActing | None] | None = None
         """Tries to make a graph of steps, if there is to be one."""
         self._acting: CapturedActing | None = None
@@ -243,7 +254,7 @@ class Collector:
     def learn_statistics(self, buffer: RolloutBuffer) -> None:
         """Show a finished rollout to the observation normaliser, which is frozen while one is in use."""
         if self.policy.normalizer is not None:
-            self.policy.normalizer.update(buffer.obs)
+            self.policy.normalizer.update(buffer.obs, self.averaging)
 
     def _act(
         self,

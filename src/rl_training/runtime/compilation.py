@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
@@ -143,8 +144,14 @@ class _Spent:
 class Updates:
     """An algorithm's updates, computed as planned."""
 
-    def __init__(self, algorithm: Algorithm, plan: Plan) -> None:
-        self.algorithm, self.plan = algorithm, plan
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        plan: Plan,
+        apart: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """While updates are recorded, which takes several of them, it happens `apart` from other learners."""
+        self.algorithm, self.plan, self._apart = algorithm, plan, apart
         self._spent = _Spent()
         """What compiling and capturing has taken."""
         self.problems: list[str] = []
@@ -163,7 +170,7 @@ class Updates:
         kind = algorithm.kind(algorithm.num_updates + 1)
         update = self._ready.get((kind, batch.actions.shape))
         if update is None:
-            with self._spent:
+            with self._spent, self._apart():
                 update = self._ready[kind, batch.actions.shape] = self._make(kind, batch)
                 hand_back_memory()  # recording takes several times what an update does
         return update(batch)

@@ -14,9 +14,11 @@ from rl_training.data.layout import rollout_layout
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.functional.returns import explained_variance
 from rl_training.runtime.acting import CompiledStep, Step
+from rl_training.runtime.averaging import Seat
 from rl_training.runtime.compilation import Updates, Workload
 from rl_training.runtime.intrinsic import IntrinsicReward
 from rl_training.runtime.recorded import RecordedRound
+from rl_training.runtime.tracing import results_of, row_of
 from rl_training.runtime.trainer import Trainer
 from rl_training.types import Batch, RolloutBatch, UpdateResult
 
@@ -106,13 +108,18 @@ class OnPolicyTrainer(Trainer):
         first = self.algorithm.before_epochs(buffer.whole())
         results += [] if first is None else [first]
         for _ in range(hp.update_epochs):
-            results.extend(map(update, self.minibatches(hp.num_minibatches, self.shuffling)))
+            epoch = [update(batch) for batch in self.minibatches(hp.num_minibatches, self.shuffling)]
+            results.extend(epoch if self.seat is None else self._of_all(epoch, self.seat))
             if not self.algorithm.after_epoch(results[-1]):
                 break
         return results
 
+    def _of_all(self, results: list[UpdateResult], seat: Seat) -> list[UpdateResult]:
+        """The means of what all learners have to report, so that all see the same and decide alike."""
+        return results_of(seat(row_of(results)), [list(result.metrics) for result in results])
+
     def _collected(self) -> None:
-        self.global_step += self.hyperparams.num_steps * self.envs.num_envs
+        self.global_step += self.hyperparams.num_steps * self.envs.num_envs * self.learners
         self._each("on_collect")
 
     def _record_whole(self, inner: Updates) -> None:
@@ -159,7 +166,7 @@ class OnPolicyTrainer(Trainer):
     def workload(self) -> Workload:
         """Some epochs of minibatches for each rollout."""
         hp, rollout = self.hyperparams, self.hyperparams.num_steps * self.envs.num_envs
-        rollouts = -(-self.settings.total_timesteps // rollout)
+        rollouts = -(-self.settings.total_timesteps // (rollout * self.learners))
         return Workload(rollouts * hp.update_epochs * hp.num_minibatches, rollout // hp.num_minibatches)
 
     def family_state(self) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from rl_training.runtime.tracing import (
     leaves,
     packed,
     rebuilt,
+    results_of,
+    row_of,
     trace,
     unpacked,
 )
@@ -230,7 +232,7 @@ class RecordedRound:
             results = plain()
             self.names = [list(result.metrics) for result in results]
             self.steps = algorithm.num_updates - number
-            return [_row(results)]
+            return [row_of(results)]
 
         def undo() -> None:
             algorithm.num_updates = number
@@ -238,7 +240,7 @@ class RecordedRound:
         # What rounding does to one update is known. The next ones make more and more of it, so that after an
         # iteration of many two right answers may be far apart: nothing would follow from a difference.
         self.graph = captured(
-            lambda: [_row(quick())], plain=look, undo=undo, comparable=lambda: self.steps == 1
+            lambda: [row_of(quick())], plain=look, undo=undo, comparable=lambda: self.steps == 1
         )
 
     def __call__(self) -> list[UpdateResult]:
@@ -246,8 +248,7 @@ class RecordedRound:
         number = self.algorithm.num_updates
         (numbers,) = self.graph()
         self.algorithm.num_updates = number + self.steps
-        values = iter(numbers.unbind())
-        return [UpdateResult({name: next(values) for name in names}) for names in self.names]
+        return results_of(numbers, self.names)
 
 
 def _places(batch: Batch) -> list[tuple[str, str | None]]:
@@ -259,11 +260,6 @@ def _places(batch: Batch) -> list[tuple[str, str | None]]:
         if value is not None
         for key in ([None] if isinstance(value, Tensor) else value)
     ]
-
-
-def _row(results: Sequence[UpdateResult]) -> Tensor:
-    """All numbers of some results, one after the other."""
-    return torch.stack([value.detach().float().reshape(()) for r in results for value in r.metrics.values()])
 
 
 def _turned(tensor: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from rl_training.errors import NonFiniteError
+from rl_training.types import Averaging
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class RewardSettings:
 class RewardTransform:
     """Turns raw rewards into the learner's; owns the running deviation of the discounted return."""
 
-    def __init__(self, settings: RewardSettings, num_envs: int) -> None:
-        self.settings = settings
+    def __init__(self, settings: RewardSettings, num_envs: int, averaging: Averaging | None = None) -> None:
+        self.settings, self.averaging = settings, averaging
         self.is_identity = settings.scale == 1.0 and not settings.normalize and settings.clip is None
         """Nothing to do: the learner sees what the env gave."""
         self.returns: Any = np.zeros(num_envs, np.float64)
@@ -84,11 +85,11 @@ class RewardTransform:
             self.returns += rewards[t]
             seen[t] = self.returns
             self.returns *= 1.0 - dones[t]
-        size = len(rewards) * len(self.returns)
+        size = len(rewards) * len(self.returns) * (1 if self.averaging is None else self.averaging.members)
         total = self.count + size
-        mean = seen.mean()
+        mean = self._shared(seen.mean())
         delta = mean - self.mean
-        squares = self.variance * self.count + ((seen - mean) ** 2).mean() * size
+        squares = self.variance * self.count + self._shared(((seen - mean) ** 2).mean()) * size
         squares = squares + delta**2 * self.count * size / total
         self.mean += delta * size / total
         self.count += size
@@ -96,6 +97,13 @@ class RewardTransform:
             self.variance.copy_(squares / total)
         else:
             self.variance = squares / total
+
+    def _shared(self, number: Any) -> Any:
+        """The mean of what all learners have, where there are several."""
+        if self.averaging is None:
+            return number
+        mean = self.averaging(torch.as_tensor(number, dtype=torch.float64))
+        return mean if isinstance(number, Tensor) else mean.item()
 
     def _move_to(self, device: torch.device) -> None:
         """Keep everything on `device` from now on, changed in place as a captured graph wants it."""

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
@@ -18,10 +18,11 @@ from rl_training.envs.processes import (
     forks,
     kill,
     process_context,
+    raise_as_told,
     start_process,
 )
 from rl_training.envs.snapshot import Grade
-from rl_training.errors import AxiomError, ConfigError, EnvError, MissingExtraError, NonFiniteError
+from rl_training.errors import EnvError
 from rl_training.runtime.exchange import SharedTensors, SharedWeights, packed, unpacked
 from rl_training.runtime.freight import freight_of
 from rl_training.runtime.sampler_process import Recipe, sample
@@ -73,26 +74,17 @@ class Sampler(VectorEnv):
     def finish(self) -> Any:
         """Wait for the answer to the last command."""
         try:
-            kind, payload = self._pipe.recv()
+            answer = self._pipe.recv()
         except (EOFError, OSError):
             raise EnvError(f"the sampler of {self.env_id} {describe_death(self._process)}") from None
-        if kind == "missing":
-            raise MissingExtraError(*payload)
-        if kind == "error":
-            self._fail(*payload)
+        found = raise_as_told(answer, f"the sampler of {self.env_id}")
         self._busy = False
-        return unpacked(payload)
+        return unpacked(found)
 
     def ask(self, command: str, *payload: Any) -> Any:
         """Give a command and wait for the answer."""
         self.order(command, *payload)
         return self.finish()
-
-    def _fail(self, kind: str, text: str) -> NoReturn:
-        if not kind:
-            raise RuntimeError(f"the sampler of {self.env_id} raised\n{text}")
-        known = {cls.__name__: cls for cls in (EnvError, NonFiniteError, ConfigError)}
-        raise known.get(kind, AxiomError)(text)
 
     # As a vector env: what it can say without stepping.
 

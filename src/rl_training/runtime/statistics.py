@@ -30,11 +30,24 @@ class EpisodeStatistics:
                 self.successes.append(episode.success)
         self.count += len(episodes)
 
-    def extend(self, returns: Sequence[float], lengths: Sequence[int], count: int) -> None:
+    def extend(
+        self,
+        returns: Sequence[float],
+        lengths: Sequence[int],
+        count: int,
+        successes: Sequence[bool] = (),
+    ) -> None:
         """Book `count` finished episodes, of which no more than the last ones of a window need be known."""
         self.returns.extend(returns)
         self.lengths.extend(lengths)
+        self.successes.extend(successes)
         self.count += count
+
+    def take(self) -> dict[str, Any]:
+        """What there is, as `extend` books it, and forget it."""
+        taken = self.state_dict()
+        self.load_state_dict(EpisodeStatistics().state_dict())
+        return taken
 
     def metrics(self) -> dict[str, float]:
         """Means over the window; nothing before the first episode has ended."""

@@ -195,6 +195,17 @@ def packed(result: UpdateResult) -> list[Tensor]:
     return [numbers] if result.priorities is None else [numbers, result.priorities.detach()]
 
 
+def row_of(results: Sequence[UpdateResult]) -> Tensor:
+    """All numbers of some results, one after the other."""
+    return torch.stack([value.detach().float().reshape(()) for r in results for value in r.metrics.values()])
+
+
+def results_of(row: Tensor, names: Sequence[Sequence[str]]) -> list[UpdateResult]:
+    """Results from such a row, given the names of their numbers."""
+    values = iter(row.unbind())
+    return [UpdateResult({name: next(values) for name in each}) for each in names]
+
+
 def unpacked(names: Sequence[str], tensors: Tensors) -> UpdateResult:
     """The result that `packed` gave, with its names."""
     numbers, *priorities = tensors

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rl_training.algorithms.base import Algorithm
+from rl_training.envs.snapshot import Grade, worst
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError, NonFiniteError
 from rl_training.policies.config import IntrinsicConfig
@@ -20,6 +21,10 @@ from rl_training.runtime.pipelined import make_collector
 from rl_training.runtime.random import RandomStreams
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
 from rl_training.types import Batch, Evaluation, UpdateResult
+
+if TYPE_CHECKING:
+    from rl_training.runtime.averaging import Seat
+    from rl_training.runtime.team import Team
 
 
 class CheckpointSink(Protocol):
@@ -73,8 +78,13 @@ class Trainer(ABC):
         checkpoints: CheckpointSink,
         evaluator: Callable[[], Evaluation],
         callbacks: Sequence[Callback] = (),
+        seat: Seat | None = None,
+        team: Team | None = None,
     ) -> None:
+        """`seat`: this learner's among several that train together; `team`: the others, for the first."""
         self.algorithm, self.envs, self.settings = algorithm, envs, settings
+        self.seat, self.team = seat, team
+        self.learners = 1 if seat is None else seat.members
         self.checkpoints, self.evaluator = checkpoints, evaluator
         self.device = algorithm.context.device
         self.logbook = Logbook(metrics, every=settings.log_every, on_nan=settings.on_nan, device=self.device)
@@ -86,6 +96,9 @@ class Trainer(ABC):
             envs, algorithm, self._reward_transform(), self.streams, tensors=self.takes_tensors
         )
         self.profiler = self.collector.profiler
+        if seat is not None:
+            self.collector.averaging = seat
+            algorithm.join(seat)
         self.horizon = settings.total_timesteps
         self.global_step = self.previous_step = self.iteration = 0
         self.stop_reason: str | None = None
@@ -97,7 +110,8 @@ class Trainer(ABC):
         self._save_requested = self._save_as_best = False
         self._seconds_before, self._started = 0.0, perf_counter()
         self.build()
-        self.updates = Updates(algorithm, plan_for(algorithm, settings.compile, self.workload()))
+        plan = plan_for(algorithm, settings.compile, self.workload())
+        self.updates = Updates(algorithm, plan) if seat is None else Updates(algorithm, plan, seat.alone)
 
     @classmethod  # noqa: B027 - most families take all
     def check(cls, algorithm: Algorithm, envs: VectorEnv, settings: LoopSettings) -> None:
@@ -161,7 +175,11 @@ class Trainer(ABC):
         """One iteration, and a log line if one is due."""
         self.previous_step = self.global_step
         self.algorithm.set_progress(self.global_step / self.horizon)
-        self._iterate()
+        if self.team is None:
+            self._iterate()
+        else:
+            self.team.begin(self.updates.plan.mode, self._counters())
+            self.team.advance(self._iterate, self.collector.statistics, self.updates.problems)
         self.iteration += 1
         if self.logbook.due(self.previous_step, self.global_step):
             self._log()
@@ -222,27 +240,41 @@ class Trainer(ABC):
         self.collector.park()
         return {
             **self.algorithm.state_dict(),
+            **self.stream_state(),
+            "callbacks": {callback.name: callback.state_dict() for callback in self.callbacks},
+            "trainer": {**self._counters(), **self.logbook.state_dict()},
+            "clock": {"elapsed_s": self.elapsed},
+            **self.family_state(),
+            **({} if self.team is None else {"learners": self.team.state_dict()}),
+        }
+
+    def _counters(self) -> dict[str, int]:
+        return {"global_step": self.global_step, "iteration": self.iteration, "horizon": self.horizon}
+
+    def stream_state(self) -> dict[str, Any]:
+        """What belongs to this learner's stream of experience."""
+        return {
             "generators": self.streams.state_dict(),
             "collector": self.collector.state_dict(),
             "envs": self.envs.state_dict(),
-            "callbacks": {callback.name: callback.state_dict() for callback in self.callbacks},
-            "trainer": {
-                "global_step": self.global_step,
-                "iteration": self.iteration,
-                "horizon": self.horizon,
-                **self.logbook.state_dict(),
-            },
-            "clock": {"elapsed_s": self.elapsed},
-            **self.family_state(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> tuple[str, str]:
-        """Continue a saved run; answers how exactly, and why not better."""
-        self.algorithm.load_state_dict(state)
-        self.updates.forget()
+    def load_stream(self, state: Mapping[str, Any]) -> Grade:
+        """Continue a stream of experience; answers how exactly, and why not better."""
         self.streams.load_state_dict(state["generators"])
         grade = self.envs.load_state_dict(state["envs"])
         self.collector.load_state_dict(state["collector"])
+        if grade[0] == "episode":
+            self.collector.abandon_episodes()
+        return grade
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Grade:
+        """Continue a saved run; answers how exactly, and why not better."""
+        self.algorithm.load_state_dict(state)
+        self.updates.forget()
+        grade = self.load_stream(state)
+        if self.team is not None:
+            grade = worst([grade, self.team.load_state_dict(state.get("learners", {}))])
         for callback in self.callbacks:
             if callback.name in state["callbacks"]:
                 callback.load_state_dict(state["callbacks"][callback.name])
@@ -253,7 +285,6 @@ class Trainer(ABC):
         self._seconds_before = state["clock"]["elapsed_s"]
         self.load_family_state(state)
         if grade[0] == "episode":
-            self.collector.abandon_episodes()
             self.episodes_abandoned()
         return grade
 
@@ -292,7 +323,8 @@ class Trainer(ABC):
         return {}
 
     def _reward_transform(self) -> RewardTransform:
-        return RewardTransform(reward_settings(self.settings, self.algorithm), self.envs.num_envs)
+        settings = reward_settings(self.settings, self.algorithm)
+        return RewardTransform(settings, self.envs.num_envs, self.seat)
 
 
 def reward_settings(settings: LoopSettings, algorithm: Algorithm) -> RewardSettings:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from rl_training.algorithms.base import Context
 from rl_training.algorithms.rmsprop import RMSprop
 from rl_training.algorithms.trpo import TRPO, TRPOConfig
-from rl_training.functional.trust_region import flat
+from rl_training.functional.flat import flat
 from rl_training.policies.config import NetworkConfig
 from rl_training.types import RolloutBatch, Spec
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from rl_training.functional.trust_region import assign_flat, conjugate_gradient, flat, hessian_vector_product
+from rl_training.functional.flat import assign_flat, flat
+from rl_training.functional.trust_region import conjugate_gradient, hessian_vector_product
 
 
 def test_flat_and_back() -> None:

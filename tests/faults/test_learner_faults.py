@@ -1,0 +1,116 @@
+"""Learners that train together: what breaks in one is an error of the run, and none is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_sampler import assert_resumes_exactly, children, settings, shared_memory, start
+
+import rl_training
+from rl_training.envs import episode_seed
+from rl_training.errors import AxiomError, EnvError, NonFiniteError
+from rl_training.runtime.random import derive_seed
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
+
+TOGETHER: dict[str, Any] = {"collection": "serial", "learners": 2, "num_envs": 4}
+
+
+def fragile(output_dir: Path, fault: str) -> dict[str, Any]:
+    """Breaks in the second rollout of the second learner, in an episode that only it plays."""
+    kwargs = {"fault": fault, "at": 14, "seed": episode_seed(derive_seed(0, "learner", 1), 0, 1)}
+    never = {"every_steps": 0}
+    return settings(
+        output_dir, env_id="axiom/Fragile-v0", env_kwargs=kwargs, checkpoint=never, **TOGETHER
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (
+            "raise",
+            EnvError,
+            r"learner 1: env 0 \(axiom/Fragile-v0, episode seed \d+\): step\(\) raised RuntimeError",
+        ),
+        (
+            "nan",
+            NonFiniteError,
+            r"learner 1: the observation of env 0 at step \d+ .* is NaN .* at step 64\)",
+        ),
+        ("die", EnvError, "learner 1 died with exit code 7"),
+        ("segfault", EnvError, "learner 1 was killed by SIGSEGV"),
+    ],
+)
+def test_what_breaks_in_another_learner_is_raised_in_the_first(
+    fault: str, error: type[AxiomError], message: str, tmp_path: Path
+) -> None:
+    before = set(children(os.getpid())), shared_memory()
+    with pytest.raises(error, match=message):
+        rl_training.train(fragile(tmp_path, fault))
+    (run_dir,) = tmp_path.iterdir()
+    assert json.loads((run_dir / "metadata.json").read_text())["status"] == "failed"
+    assert (set(children(os.getpid())), shared_memory()) == before
+
+
+class Kill(rl_training.Callback):
+    """Kills a learner of three: the others are in the middle of a mean then, or wait for one."""
+
+    def on_collect(self, trainer: Any) -> None:
+        if trainer.global_step == 288:
+            os.kill(children(os.getpid())[1], signal.SIGKILL)
+
+
+def test_a_killed_learner_ends_the_run_which_resumes_exactly(tmp_path: Path) -> None:
+    how = {**TOGETHER, "learners": 3, "num_envs": 6}
+    with pytest.raises(EnvError, match="learner 2 was killed by SIGKILL"):
+        rl_training.train(settings(tmp_path, **how), callbacks=[Kill()])
+    (run_dir,) = tmp_path.iterdir()
+    assert_resumes_exactly(run_dir, tmp_path / "whole", step=192, **how)
+
+
+def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(tmp_path: Path) -> None:
+    process = start(settings(tmp_path, **TOGETHER))
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert out.split()[-1] == "interrupted"
+    (run_dir,) = tmp_path.iterdir()
+    assert_resumes_exactly(run_dir, tmp_path / "whole", **TOGETHER)
+
+
+def test_when_the_first_is_killed_the_others_end(tmp_path: Path) -> None:
+    short = {"num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
+    how = {**TOGETHER, "hyperparams": short, "env": {"backend": "async"}}
+    process = start(settings(tmp_path, **how))
+    found = children(process.pid)
+    inner = [worker for child in found for worker in children(child)]
+    assert len(found) == 3  # another learner and two workers of its own kind
+    assert len(inner) == 2
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in (*found, *inner)):
+        assert time.monotonic() < deadline, "a learner or its workers live on"
+        time.sleep(0.02)
+    (run_dir,) = tmp_path.iterdir()
+    assert_resumes_exactly(run_dir, tmp_path / "whole", **how)
+
+
+class Meddle(rl_training.Callback):
+    def on_update(self, trainer: Any) -> None:
+        with torch.no_grad():
+            next(trainer.algorithm.policy.parameters()).mul_(0.5)
+
+
+def test_learners_that_have_not_learned_the_same_are_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(AxiomError, match="learner 1 has not learned the same as the first one"):
+        rl_training.train(settings(tmp_path, **TOGETHER), callbacks=[Meddle()])
