@@ -202,23 +202,35 @@ def go_on(
 def _broken_off_end(run_dir: Path, checkpoint: Checkpoint) -> str | None:
     """What a run says of itself whose last checkpoint was written, but not that it has ended.
 
-    `running`: its process died before it could; `failed`: something raised when training was over.
+    `running`: its process died before it could; `failed`: something raised when training was over. Neither
+    is meant where the run had ended before its last step, and went on from there: it has steps to train.
     """
+    if checkpoint.outcome.get("status") != "completed":
+        return None
     try:
-        status = read_metadata(run_dir).get("status")
+        metadata = read_metadata(run_dir)
     except CheckpointError:
-        status = "running"
-    is_last = checkpoint.outcome.get("status") == "completed"
-    return str(status) if is_last and status in ("running", "failed") else None
+        return "running"
+    last = _last_resume(metadata)
+    if last.get("trains") and last.get("step") == checkpoint.step:
+        return None
+    status = metadata.get("status")
+    return str(status) if status in ("running", "failed") else None
 
 
 def _accepted(run_dir: Path | None) -> list[Mapping[str, Any]]:
     """The drift that was allowed when the run last went on."""
     try:
-        resumes = read_metadata(run_dir)["resumes"] if run_dir else []
-        return list(resumes[-1]["drift"])
+        return list(_last_resume(read_metadata(run_dir))["drift"]) if run_dir else []
     except (CheckpointError, LookupError, TypeError):
         return []
+
+
+def _last_resume(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How the run last went on: nothing if it has not, or if its file does not hold what it should."""
+    resumes = metadata.get("resumes")
+    last = resumes[-1] if isinstance(resumes, list) and resumes else {}
+    return last if isinstance(last, Mapping) else {}
 
 
 def _unreadable(error: ConfigError, run_dir: Path) -> ConfigError:

@@ -227,12 +227,12 @@ def _run(
             if start.extend_schedules:
                 before, trainer.horizon = trainer.horizon, config.total_timesteps
                 changes.append(Change("schedules", before, trainer.horizon, "extend_schedules", "none"))
-            run.record_resume(grade, trainer.global_step, written_by, changes)
-        has_ended = start is not None and start.outcome is not None
-        if start is not None and start.outcome is not None:
-            trainer.stop_reason = start.outcome.get("stop_reason")
-            trainer.latest.update(run.metadata.get("latest_metrics") or {})
-        if not has_ended or (start is not None and start.ends_again):
+            trains = start.outcome is None
+            run.record_resume(grade, trainer.global_step, written_by, changes, trains=trains)
+            if start.outcome is not None:
+                trainer.stop_reason = start.outcome.get("stop_reason")
+                trainer.latest.update(run.metadata.get("latest_metrics") or {})
+        if start is None or start.outcome is None or start.ends_again:
             with stop_on_signals(trainer):
                 trainer.run()
             run.require_saved()

@@ -112,10 +112,16 @@ class Run:
         self._retain(newest_is_verified=True)  # it may have been killed after its last save, just before this
 
     def record_resume(
-        self, grade: Grade, step: int, written_by: Mapping[str, Any], changes: Sequence[Change] = ()
+        self,
+        grade: Grade,
+        step: int,
+        written_by: Mapping[str, Any],
+        changes: Sequence[Change] = (),
+        *,
+        trains: bool = True,
     ) -> None:
         """Note a resume and what it gave: `exact`, or less and why."""
-        record: dict[str, Any] = {"at_utc": _now(), "step": step, "command": raw_command()}
+        record: dict[str, Any] = {"at_utc": _now(), "step": step, "trains": trains, "command": raw_command()}
         self._grade = lambda: graded(grade, written_by, self.surroundings, changes)
         record["grade"], record["reason"] = self._grade()
         record["drift"] = [change.record() for change in drift_of(changes)]

@@ -116,7 +116,8 @@ def patient_streams() -> Iterator[None]:
     Processes that are forked in this block have it so, too.
     """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (cast("IO[str]", _Patient(stream)) for stream in before)
+    # A process without a console has none of them.
+    sys.stdout, sys.stderr = (cast("IO[str]", stream and _Patient(stream)) for stream in before)
     try:
         yield
     finally:
