@@ -10,14 +10,25 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("MUJOCO_GL", "egl")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a GPU is used when one is named: see CONTRIBUTING.md
 
+import hypothesis
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# The same examples in every run, however slow the machine; `--full` looks for new ones.
+slow_is_fine = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile(
+    "suite", deadline=None, derandomize=True, database=None, suppress_health_check=slow_is_fine
+)
+hypothesis.settings.register_profile("full", deadline=None, suppress_health_check=slow_is_fine)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also run the long learning runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("full" if config.getoption("--full") else "suite")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,11 +8,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from watching import alive, children_of, shared_memory, soon
 
 import rl_training
 from rl_training.envs import episode_seed
@@ -42,15 +42,6 @@ def fragile(output_dir: Path, fault: str) -> dict[str, Any]:
     return settings(output_dir, env_id="axiom/Fragile-v0", env_kwargs=kwargs, checkpoint=never)
 
 
-def children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in found.read_text().split()] if found.exists() else []
-
-
-def shared_memory() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("pym-", "psm_", "torch_"))}
-
-
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
@@ -67,19 +58,20 @@ def shared_memory() -> set[str]:
 def test_what_breaks_in_the_sampler_is_raised_in_the_learner(
     fault: str, error: type[AxiomError], message: str, tmp_path: Path
 ) -> None:
-    before = set(children(os.getpid())), shared_memory()
+    before = set(children_of(os.getpid()))
     with pytest.raises(error, match=message):
         rl_training.train(fragile(tmp_path, fault))
     (run_dir,) = tmp_path.iterdir()
     assert json.loads((run_dir / "metadata.json").read_text())["status"] == "failed"
-    assert (set(children(os.getpid())), shared_memory()) == before
+    assert set(children_of(os.getpid())) <= before
+    assert not shared_memory([os.getpid()])
 
 
 class KillSampler(rl_training.Callback):
     def on_collect(self, trainer: Any) -> None:
         if trainer.global_step == 96:
-            (sampler,) = children(os.getpid())
-            os.kill(sampler, signal.SIGKILL)
+            (sampler,) = multiprocessing.active_children()
+            sampler.kill()
 
 
 def test_a_killed_sampler_ends_the_run_which_resumes_exactly(tmp_path: Path) -> None:
@@ -148,7 +140,7 @@ def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(
     how = {"collection": collection, "env": {"backend": backend}}
     process = start(settings(tmp_path, **how))
     os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert out.split()[-1] == "interrupted"
     (run_dir,) = tmp_path.iterdir()
@@ -156,19 +148,15 @@ def test_a_signal_to_the_whole_group_stops_a_run_that_resumes_exactly(
 
 
 def test_a_killed_learner_leaves_nothing_behind_but_a_run_that_resumes_exactly(tmp_path: Path) -> None:
-    before = shared_memory()
     process = start(settings(tmp_path, env={"backend": "async"}))
-    (sampler,) = children(process.pid)
-    workers = children(sampler)
+    (sampler,) = children_of(process.pid)
+    workers = children_of(sampler)
     assert len(workers) == 2
     os.kill(sampler, signal.SIGSTOP)  # it could not end by itself
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in (sampler, *workers)):
-        assert time.monotonic() < deadline, "the sampler or its workers live on"
-        time.sleep(0.02)
-    assert shared_memory() <= before
+    assert soon(lambda: not any(map(alive, (sampler, *workers)))), "the sampler or its workers live on"
+    assert not shared_memory((process.pid, sampler, *workers))
     (run_dir,) = tmp_path.iterdir()
     assert_resumes_exactly(run_dir, tmp_path / "whole")
 
@@ -200,7 +188,7 @@ def train_in_pool(config: dict[str, Any]) -> str:
 )
 def test_a_daemonic_process_says_that_it_may_have_no_children(how: dict[str, Any], tmp_path: Path) -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        told = pool.apply(train_in_pool, (settings(tmp_path, **how),))
+        told = pool.apply_async(train_in_pool, (settings(tmp_path, **how),)).get(300)
     assert "cannot be started from a daemonic process" in told
     assert "collection: serial, learners: 1 and a backend other than async" in told
     assert list(tmp_path.iterdir()) == []

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from watching import alive, children_of, shared_memory, soon
 
 from rl_training.envs import EnvConfig, VectorEnv, episode_seed, make_vector_env
 from rl_training.envs.processes import process_context, start_process
@@ -27,7 +27,7 @@ from rl_training.errors import EnvError
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc and /dev/shm")
 
 TRIALS = [trial if trial < 2 else pytest.param(trial, marks=pytest.mark.full) for trial in range(20)]
-TIMEOUT = 1.5
+TIMEOUT = 4.0
 """Seconds that a worker gets to answer where it is meant not to; 20 elsewhere, for busy machines."""
 NUM_ENVS = 3
 
@@ -35,12 +35,12 @@ FROM_INSIDE = {
     "raise": r"step\(\) raised\n.*fragile\.py.*RuntimeError: broken on command",
     "die": r"step\(\) died with exit code 7",
     "segfault": r"step\(\) was killed by SIGSEGV",
-    "hang": r"step\(\) did not answer within 1\.5 s",
-    "stop": r"step\(\) did not answer within 1\.5 s",
+    "hang": r"step\(\) did not answer within 4 s",
+    "stop": r"step\(\) did not answer within 4 s",
 }
 FROM_OUTSIDE = {
     signal.SIGKILL: "was killed by SIGKILL",
-    signal.SIGSTOP: r"did not answer within 1\.5 s",
+    signal.SIGSTOP: "did not answer within 4 s",
 }
 
 
@@ -67,51 +67,17 @@ def step(envs: VectorEnv, times: int) -> None:
         envs.step(np.zeros(NUM_ENVS, dtype=np.int64))
 
 
-def shared_memory() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if name.startswith(("pym-", "psm_"))}
-
-
-def soon(condition: Callable[[], bool], seconds: float = 2.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
     """After each trial: no process, no shared memory and no open file more than before."""
     make("none", 0, 0, 20.0).close()  # what is made once and kept (a pipe) is there already
-    children, memory = children_of(os.getpid()), shared_memory()
+    children = children_of(os.getpid())
     files = len(os.listdir("/proc/self/fd"))
     yield
     assert multiprocessing.active_children() == []
     assert set(children_of(os.getpid())) <= set(children)
-    assert soon(lambda: shared_memory() <= memory)
+    assert not shared_memory([os.getpid()])
     assert len(os.listdir("/proc/self/fd")) <= files
-
-
-def children_of(pid: int) -> list[int]:
-    """Processes, zombies included, whose parent this is: read from the kernel."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            if int(stat.rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
-    return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("trial", TRIALS)
@@ -126,7 +92,7 @@ def test_a_worker_that_breaks_by_itself(fault: str, trial: int, report: Any) -> 
     who = rf"env worker {victim} \(axiom/Fragile-v0, episode seed {episode_seed(11, victim, 0)}\): "
     with pytest.raises(EnvError, match="(?s)" + who + FROM_INSIDE[fault]):
         step(envs, 1)
-    assert time.monotonic() - start < TIMEOUT + 2.0
+    assert time.monotonic() - start < TIMEOUT + 15.0
     assert multiprocessing.active_children() == []  # before anyone has called close()
     envs.close()
     report("worker breaks by itself", fault)
@@ -149,7 +115,7 @@ def test_a_worker_that_is_hit_by_a_signal_at_any_moment(
         EnvError, match=rf"(?s)env worker {victim} .*episode seed \d+.*{FROM_OUTSIDE[number]}"
     ):
         step(envs, 10**9)
-    assert time.monotonic() - start < TIMEOUT + 2.0
+    assert time.monotonic() - start < TIMEOUT + 15.0
     envs.close()
     report("worker hit by a signal", number.name)
 
@@ -224,7 +190,6 @@ time.sleep(600)
 @pytest.mark.parametrize("thread", ["main", "other"])
 @pytest.mark.parametrize("state", ["idle", "busy", "hang", "stop"])
 def test_workers_end_when_their_parent_is_killed(state: str, thread: str, trial: int, report: Any) -> None:
-    memory = shared_memory()
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, state, thread], stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -239,7 +204,7 @@ def test_workers_end_when_their_parent_is_killed(state: str, thread: str, trial:
         parent.kill()
         parent.communicate()
     assert soon(lambda: not any(map(alive, workers)))
-    assert soon(lambda: shared_memory() <= memory)
+    assert not shared_memory((parent.pid, *workers))
     report("parent killed, workers end", f"workers {state}, made in the {thread} thread")
 
 

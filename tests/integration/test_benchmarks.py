@@ -31,7 +31,7 @@ def quick(tmp_path: Path, *words: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
-    assert found["git"]
+    assert "git" in found  # empty where the sources lie outside a repository
     assert found["versions"]["torch"]
     return found
 
@@ -86,7 +86,7 @@ def test_ppo_and_its_ceilings_take_turns(tmp_path: Path) -> None:
     (result,) = quick(tmp_path, "ppo_cartpole.py", "envs")["results"]
     assert result["job"]["num_envs"] == 8
     rates = result["steps_per_second"]
-    assert set(rates) == {"axiomrl", "envs alone", "Gymnasium's vector alone"}
+    assert set(rates) == {"axiomrl", "axiomrl, two learners", "envs alone", "Gymnasium's vector alone"}
     parts = [result[f"{part}_steps_per_second"]["axiomrl"] for part in ("collection", "update")]
     assert sum(1 / part for part in parts) == pytest.approx(1 / rates["axiomrl"], rel=1e-6)
     assert result["resident_bytes"]["axiomrl"] > 10**7

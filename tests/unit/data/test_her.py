@@ -211,7 +211,7 @@ class Hindsight(RuleBasedStateMachine):
 
 
 TestHindsight = Hindsight.TestCase
-TestHindsight.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestHindsight.settings = settings(max_examples=40, stateful_step_count=40)
 
 
 def filled(strategy: Any, **options: Any) -> tuple[Life, ReplayBuffer, HindsightSampler]:

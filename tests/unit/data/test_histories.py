@@ -23,7 +23,7 @@ def loaded(life: Life, buffer: ReplayBuffer) -> ReplayBuffer:
     return saved_buffer({**state, "segments": segments}, life.layout, life.stack_layout)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     num_envs=st.integers(1, 3),
     capacity=st.integers(8, 30),

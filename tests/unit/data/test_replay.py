@@ -185,7 +185,7 @@ def host(obs: Any) -> Any:
 
 
 TestReplay = Replay.TestCase
-TestReplay.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestReplay.settings = settings(max_examples=30, stateful_step_count=20)
 
 
 def filled(prioritized: bool, count: int = 200, **options: Any) -> tuple[ReplayBuffer, Any]:

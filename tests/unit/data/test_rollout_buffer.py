@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_training.data.rollout_buffer import RolloutBuffer
@@ -299,7 +299,6 @@ def test_there_are_at_least_as_many_sequences_as_minibatches() -> None:
         numbered(8, 2).sequences(3, generator())
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.data())
 def test_short_sequences_begin_in_the_state_of_their_first_step(
     seed: int, length: int, pieces: int, envs: int, data: st.DataObject

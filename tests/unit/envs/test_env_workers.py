@@ -56,11 +56,11 @@ def children() -> list[Any]:
 )
 @pytest.mark.parametrize("at", [0, 2])
 def test_broken_worker_is_named_and_all_are_ended(fault: str, words: str, at: int) -> None:
-    envs = make_vector_env(fragile(fault, at, timeout=1.0 if fault == "hang" else 20.0), 3)
+    envs = make_vector_env(fragile(fault, at, timeout=4.0 if fault == "hang" else 60.0), 3)
     start = time.monotonic()
     with pytest.raises(EnvError) as caught:
         start_and_step(envs)
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < 30.0
     assert f"env worker {BAD} (axiom/Fragile-v0, episode seed {SEED})" in str(caught.value)
     assert words in str(caught.value)
     assert children() == []
@@ -114,19 +114,23 @@ def test_forgotten_vector_env_takes_its_workers_along() -> None:
 
 
 def test_close_does_not_wait_for_a_hung_worker() -> None:
-    envs = make_vector_env(fragile("hang", 1), 2)
+    envs = make_vector_env(fragile("hang", 1, timeout=600), 2)
     envs.reset()
     thread = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+
+    def interrupted() -> None:
+        thread.start()
+        step(envs)
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
     try:
-        thread.start()
         with pytest.raises(KeyboardInterrupt):
-            step(envs)
+            interrupted()
     finally:
         signal.signal(signal.SIGINT, before)
     start = time.monotonic()
     envs.close()
-    assert time.monotonic() - start < 30.0  # worker_timeout is 60
+    assert time.monotonic() - start < 60.0  # worker_timeout is 600
     assert children() == []
 
 
@@ -182,7 +186,7 @@ envs.step(np.zeros(3, dtype=np.int64))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="relies on the kernel's parent death signal")
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_no_orphans_after_the_parent_is_killed() -> None:
     """One worker hangs in its step, the others wait: all go when the parent is killed the hard way."""
     code = ORPHANS.format(here=str(Path(__file__).parent))
@@ -193,7 +197,7 @@ def test_no_orphans_after_the_parent_is_killed() -> None:
     time.sleep(0.3)
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [pid for pid in pids if alive(pid)] == []

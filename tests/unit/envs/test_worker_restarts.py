@@ -43,14 +43,14 @@ def worker(i: int) -> int:
     [
         ("raise", "RuntimeError: broken on command"),
         ("die", "died with exit code 7"),
-        ("hang", "did not answer within 1 s"),
-        ("stop", "did not answer within 1 s"),
+        ("hang", "did not answer within 4 s"),
+        ("stop", "did not answer within 4 s"),
         ("segfault", "was killed by SIGSEGV"),
     ],
 )
 def test_the_broken_transition_is_truncated_and_the_next_episode_begins(fault: str, cause: str) -> None:
     undisturbed = make_vector_env(fragile("none", 0, 0), 3, backend="sync")
-    envs = make_vector_env(fragile(fault, 3, 1, timeout=1.0 if fault in ("hang", "stop") else 20.0), 3)
+    envs = make_vector_env(fragile(fault, 3, 1, timeout=4.0 if fault in ("hang", "stop") else 20.0), 3)
     with envs, undisturbed:
         np.testing.assert_array_equal(envs.reset(), undisturbed.reset())
         for _ in range(2):
@@ -264,7 +264,7 @@ class Big(gymnasium.Env[Any, Any]):
 
 
 def test_a_worker_that_stops_in_the_middle_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(env=EnvConfig(backend="async", worker_timeout=1.0))
+    settings = Settings(env=EnvConfig(backend="async", worker_timeout=4.0))
     with make_vector_env(settings, 1, env=Big) as envs:
         envs.reset()
         assert envs.render()[0].shape == (2000, 2000, 3)
@@ -278,6 +278,6 @@ def test_a_worker_that_stops_in_the_middle_of_an_answer(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(backend, "_answers", late)
         start = time.monotonic()
-        with pytest.raises(EnvError, match="did not answer within 1 s"):
+        with pytest.raises(EnvError, match="did not answer within 4 s"):
             envs.render()
-        assert time.monotonic() - start < 5.0
+        assert time.monotonic() - start < 20.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -45,7 +45,6 @@ def random_state(memory: Memory, count: int) -> PolicyState:
     return {key: torch.randn_like(value) for key, value in memory.initial_state(count).items()}
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from(SIZES), st.integers(1, 9), st.integers(1, 4))
 def test_a_whole_sequence_is_one_step_after_the_other(
     seed: int, size: MemorySize, length: int, count: int

@@ -12,7 +12,7 @@ from rl_training.policies.normalizer import ObsNormalizer, merge_moments
 from rl_training.policies.obs import to_tensor
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), seed=st.integers(0, 2**16))
 def test_statistics_equal_numpy_over_all_batches(sizes: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)

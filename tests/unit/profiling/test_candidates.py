@@ -33,6 +33,17 @@ def found(config: TrainConfig, cores: int = 2, modes: Mapping[str, str] = EAGER)
     return {c.name: c for c in candidates(config, CPU, cores, modes) if c.key != "device"}
 
 
+def test_several_learners_are_tried_where_they_can_be() -> None:
+    def tried(cores: int = 2, device: torch.device = CPU, **more: Any) -> list[Any]:
+        config = TrainConfig(**SMALL | {"hyperparams": {}} | more)
+        return [c.value for c in candidates(config, device, cores, EAGER) if c.key == "learners"]
+
+    assert tried() == tried(algo="a2c") == [2]
+    assert tried(num_envs=8, cores=4) == [4]
+    assert tried(cores=1) == tried(num_envs=3) == tried(algo="trpo") == tried(algo="dqn") == []
+    assert tried(device=torch.device("cuda")) == []
+
+
 def test_what_is_tried() -> None:
     config = TrainConfig(**SMALL)
     tried = found(config)
@@ -40,7 +51,7 @@ def test_what_is_tried() -> None:
         "env.backend: async", "env.backend: native",
     }  # fmt: skip
     assert {name for name, c in tried.items() if c.effect == "equivalent"} == {
-        "env.backend: batched", "threads: 2", "compile: on",
+        "env.backend: batched", "threads: 2", "compile: on", "learners: 2",
     }  # fmt: skip
     assert {"num_envs: 4", "num_envs: 8"} <= {name for name, c in tried.items() if c.effect == "data"}
     alone = found(TrainConfig(**SMALL | {"num_envs": 1, "threads": 4}), cores=1)

@@ -25,7 +25,7 @@ def naive_returns(rewards: Any, dones: Any, gamma: float) -> list[float]:
     return seen
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.sampled_from([0.0, 0.9, 1.0]))
 def test_the_running_variance_is_that_of_all_returns_seen(seed: int, blocks: int, gamma: float) -> None:
     rng = np.random.default_rng(seed)

@@ -327,7 +327,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.fixed_dictionaries({}, optional=dict.fromkeys(metadata(), JSON)),
     row=st.fixed_dictionaries({}, optional=dict.fromkeys(metrics()[0], JSON)),

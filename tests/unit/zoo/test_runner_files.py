@@ -179,11 +179,18 @@ def test_a_run_whose_checkpoints_cannot_be_read_is_not_removed(
 
 
 def test_it_says_once_whom_it_waits_for(tmp_path: Path, calls: Calls) -> None:
-    plan, events = make_plan(tmp_path / "a", (1,)), Events()
+    plan = make_plan(tmp_path / "a", (1,))
     run(plan)
     (plan.jobs[0].folder / EVALUATION).unlink()
     lock = RunLock(run_of(plan.jobs[0]))
-    threading.Timer(0.5, lock.release).start()
+
+    class Waits(Events):
+        def event(self, text: str) -> None:
+            super().event(text)
+            if text.startswith("waiting"):
+                threading.Timer(0.5, lock.release).start()  # it looks again a few times until then
+
+    events = Waits()
     run(plan, display=events)
     assert [line for line in events.lines if line.startswith("waiting")] == [
         f"waiting for ppo/x seed 1, which another process is at work on (process {os.getpid()})"

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from zoo_runs import NAME, config, evaluations, metrics, write_run, write_seeds
 
@@ -133,7 +133,6 @@ FLAWS = [
 ]  # fmt: skip
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # it writes files
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(FLAWS)), max_size=3))
 def test_evaluations_read_at_once_are_those_read_line_by_line(flaws: list[tuple[int, bytes]]) -> None:
     """Whatever lies between, after or inside of sound rows."""
@@ -202,7 +201,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(["algo", "seed", "tags", "env", "output_dir", "x"]), PLAIN))
 def test_sections_read_one_by_one_are_what_the_whole_file_is(data: dict[str, object]) -> None:
     import tempfile

@@ -136,7 +136,6 @@ def test_intervals_of_differences_and_improvements_equal_slow_ones() -> None:
     assert chance.bounds == pytest.approx(slow_interval(better), abs=0.03)
 
 
-@settings(deadline=None)
 @given(tasks)
 def test_resampling_ranks_is_resampling_scores(strata: list[list[float]]) -> None:
     by_ranks = ours.bootstrap(strata, ours.iqm, replicates=50)
