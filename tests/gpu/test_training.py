@@ -25,6 +25,10 @@ CASES: dict[str, dict[str, Any]] = {
         "algo": "sac", "env_id": "Pendulum-v1", "hyperparams": OFF_POLICY | {"buffer_storage": "memory"},
     },
     "td3": {"algo": "td3", "env_id": "Pendulum-v1", "hyperparams": OFF_POLICY},
+    "td3-rounds": {
+        "algo": "td3", "env_id": "Pendulum-v1",
+        "hyperparams": OFF_POLICY | {"train_every": 3, "gradient_steps": 3},
+    },
     "td3-odd": {
         "algo": "td3", "env_id": "Pendulum-v1", "hyperparams": OFF_POLICY, "network": {"hidden": [400, 300]},
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -24,11 +24,11 @@ from rl_training.data.storage import in_memory, on_disk, pinned, pinned_bytes, s
 from rl_training.envs.vector import VectorEnv
 from rl_training.errors import ConfigError
 from rl_training.runtime.collector import Block
-from rl_training.runtime.compilation import Updates, Workload
+from rl_training.runtime.compilation import Update, Workload
 from rl_training.runtime.memory import readable, require_disk, require_memory
-from rl_training.runtime.recorded import RecordedRound
+from rl_training.runtime.rounds import CapturedRounds
 from rl_training.runtime.trainer import LoopSettings, Trainer
-from rl_training.types import Array, Batch, GoalTask, Spec, StepResult, TransitionBatch, UpdateResult
+from rl_training.types import Array, GoalTask, Spec, StepResult, TransitionBatch, UpdateResult
 
 
 def replay_layout(
@@ -80,9 +80,8 @@ class OffPolicyTrainer(Trainer):
         self.replay = self.streams.get("replay")
         self.exploring = self.streams.get("exploration", self.collector.generator.device)
         self.credit = 0
-        self._inner: Updates | None = None
-        """Updates that may be part of a larger graph, if there is to be one."""
-        self._rounds: dict[Hashable, RecordedRound | None] = {}
+        self._rounds: CapturedRounds | None = None
+        """Updates with the drawing of their batches as graphs, where that can be."""
 
     def _make_buffer(self) -> ReplayBuffer:
         """The replay buffer, where it is wanted."""
@@ -166,7 +165,11 @@ class OffPolicyTrainer(Trainer):
         self.global_step, self.credit = step, credit
         self._each("on_collect")
         begin = perf_counter()
-        self.note([self._update() for _ in range(rounds * hp.gradient_steps)])
+        count = rounds * hp.gradient_steps
+        if self._rounds is not None:
+            self.note(self._rounds(count))
+        else:
+            self.note([self._drawn_update(self.updates) for _ in range(count)])
         self.profiler.add("learn", perf_counter() - begin)
 
     def _block(self, step: int, credit: int) -> Block:
@@ -192,35 +195,14 @@ class OffPolicyTrainer(Trainer):
         return _batch_to(batch, self.device)
 
     def prepare(self) -> None:
-        """Where batches are drawn on the GPU, steps and updates can be captured as graphs."""
-        self._inner = self.updates.within_graphs() if self._in_graphs() else None
-        if self._inner is not None:
+        """Where batches are drawn on the GPU, steps and rounds of updates can be captured as graphs."""
+        inner = self.updates.within_graphs() if self._in_graphs() else None
+        if inner is not None:
+            self._rounds = CapturedRounds(self.updates, inner, self._drawn_update)
             self.collector.capture = self.updates.attempt
 
-    def _update(self) -> UpdateResult:
-        """One update from a batch of its own: as it is, or all of it as a graph."""
-        if self._inner is None:
-            return self._drawn_update(self.updates)
-        kind = self.algorithm.kind(self.algorithm.num_updates + 1)
-        if kind not in self._rounds:  # the first of its kind shows what has to be allocated or compiled
-            self._rounds[kind] = None
-            return self._drawn_update(self._inner)
-        if self._rounds[kind] is None:
-            self._rounds[kind] = self._record(self._inner)
-        recorded = self._rounds[kind]
-        return self._drawn_update(self.updates) if recorded is None else recorded()[0]
-
-    def _record(self, inner: Updates) -> RecordedRound | None:
-        """Capture drawing and learning; None, and never again, if that cannot be done."""
-        recorded = self.updates.record_round(
-            plain=lambda: [self._drawn_update(self.algorithm.update)],
-            quick=lambda: [self._drawn_update(inner)],
-        )
-        if recorded is None:
-            self._inner = None
-        return recorded
-
-    def _drawn_update(self, update: Callable[[Batch], UpdateResult]) -> UpdateResult:
+    def _drawn_update(self, update: Update) -> UpdateResult:
+        """One update from a batch of its own."""
         batch = self.batch()
         result = update(batch)
         if result.priorities is not None:

@@ -31,8 +31,9 @@ from rl_training.policies.exploration import (
 )
 from rl_training.runtime import memory, off_policy, recorded, trainer
 from rl_training.runtime.acting import CapturedActing
-from rl_training.runtime.compilation import Plan
+from rl_training.runtime.compilation import MAX_RECORDINGS, Plan
 from rl_training.runtime.recorded import captured
+from rl_training.runtime.rounds import CapturedRounds
 from rl_training.runtime.tracing import Uncapturable
 from rl_training.types import StepResult, UpdateResult
 
@@ -240,25 +241,98 @@ def test_iterations_that_look_at_a_value_stay_in_parts(tmp_path: Path, rehearsed
     assert "looks at a value" in metadata["compilation"]["problems"][0]
 
 
-@pytest.mark.parametrize(("algo", "kinds"), [("sac", 1), ("td3", 2)])
+@pytest.mark.parametrize(
+    ("algo", "updates", "graphs"),
+    [("sac", 1, 1), ("td3", 1, 2), ("sac", 3, 2), ("td3", 2, 3), ("td3", 3, 4)],
+    ids=lambda value: str(value),
+)
 @pytest.mark.filterwarnings("ignore:updates are not all")  # steps need a real GPU
 def test_drawing_and_learning_as_one(
-    algo: str, kinds: int, tmp_path: Path, rehearsed: type[Rehearsal], monkeypatch: pytest.MonkeyPatch
+    algo: str,
+    updates: int,
+    graphs: int,
+    tmp_path: Path,
+    rehearsed: type[Rehearsal],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Each kind of update is a graph, and so is each order of them in which a round makes several."""
+
     def run(name: str) -> tuple[Any, ...]:
         agent = rl_training.train(
-            algo=algo, env_id="Pendulum-v1", total_timesteps=80, output_dir=str(tmp_path / name),
-            network={"hidden": [8]}, hyperparams={"learning_starts": 20, "batch_size": 8, "buffer_size": 60},
+            algo=algo, env_id="Pendulum-v1", num_envs=2, total_timesteps=80, output_dir=str(tmp_path / name),
+            network={"hidden": [8]},
+            hyperparams={
+                "learning_starts": 20, "batch_size": 8, "buffer_size": 60,
+                "train_every": 2, "gradient_steps": updates,
+            },
             evaluation={"every_steps": 0}, logging={"every_steps": 10, "tensorboard": False},
         )  # fmt: skip
         return results_of(agent.run_dir)
 
     state, lines, _ = run("rounds")
-    assert rehearsed.made == kinds
+    assert rehearsed.made == graphs
     monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("eager", "twin"))
     twin = run("eager")
     assert_same(state, twin[0])
     assert_same(lines, twin[1])
+
+
+class Counting:
+    """Updates that count, told apart by their kind; what is recorded of them cannot fail, or always does."""
+
+    def __init__(self, refuses: Callable[[int], bool] = lambda count: False) -> None:
+        self.algorithm: Any = SimpleNamespace(num_updates=0, kind=lambda number: number % 3 == 0, update=self)
+        self.launches: list[int] = []
+        self.refuses = refuses
+
+    def __call__(self, batch: Any) -> UpdateResult:
+        self.algorithm.num_updates += 1
+        return UpdateResult({"number": torch.tensor(float(self.algorithm.num_updates))})
+
+    def record_round(self, *, plain: Callable[[], list[UpdateResult]], quick: Any) -> Any:
+        number = self.algorithm.num_updates
+        count = len(plain())
+        self.algorithm.num_updates = number
+        if self.refuses(count):
+            return None
+
+        def launch() -> list[UpdateResult]:
+            self.launches.append(count)
+            found: list[UpdateResult] = quick()
+            return found
+
+        return launch
+
+
+def numbers(results: Sequence[UpdateResult]) -> list[float]:
+    return [float(result.metrics["number"]) for result in results]
+
+
+def test_rounds_of_several_are_recorded_when_single_updates_are() -> None:
+    updates: Any = Counting()
+    rounds = CapturedRounds(updates, updates, lambda update: update(None))
+    assert numbers(rounds(3)) == [1.0, 2.0, 3.0]
+    assert updates.launches == [1]  # the first of each kind is made as it is
+    assert numbers(rounds(3)) == [4.0, 5.0, 6.0]
+    assert updates.launches == [1] * 4
+    assert numbers(rounds(3)) == [7.0, 8.0, 9.0]
+    assert updates.launches == [1] * 4 + [3]
+    assert rounds(0) == []
+
+
+def test_rounds_that_cannot_be_recorded_are_made_of_single_ones() -> None:
+    updates: Any = Counting(refuses=lambda count: count > 1)
+    rounds = CapturedRounds(updates, updates, lambda update: update(None))
+    assert numbers([result for _ in range(4) for result in rounds(3)]) == [float(n + 1) for n in range(12)]
+    assert updates.launches == [1] * 10
+
+
+def test_no_more_than_a_few_rounds_are_recorded() -> None:
+    updates: Any = Counting()
+    rounds = CapturedRounds(updates, updates, lambda update: update(None))
+    made = [number for count in range(1, 40) for number in numbers(rounds(count))]
+    assert made == [float(n + 1) for n in range(len(made))]
+    assert len(set(updates.launches)) == MAX_RECORDINGS - 1  # two of them are single ones
 
 
 def test_pinned_memory_is_announced_and_refused_with_what_it_really_takes(
