@@ -25,7 +25,7 @@ from rl_training.runtime.trainer import Trainer
 
 SOON = 1000
 """Random steps before the first update are cut to so many: what is measured is training."""
-WARM_UP = {"on-policy": 1, "off-policy": 4}
+WARM_UP = {"on-policy": 1, "off-policy": 8}
 """Iterations with updates before anything is measured."""
 
 

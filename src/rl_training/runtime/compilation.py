@@ -160,6 +160,8 @@ class Updates:
         self._ready: dict[Hashable, Update] = {}
         self._inner: Updates | None = None
         """Those within larger graphs."""
+        self._rounds = 0
+        """Larger graphs that were made."""
         self._pool: Any = None
 
     def __call__(self, batch: Batch) -> UpdateResult:
@@ -168,10 +170,12 @@ class Updates:
         if self.plan.mode == "eager":
             return algorithm.update(batch)
         kind = algorithm.kind(algorithm.num_updates + 1)
-        update = self._ready.get((kind, batch.actions.shape))
-        if update is None:
+        which = (kind, batch.actions.shape)
+        update = self._ready.get(which)
+        if update is None or (isinstance(update, recorded.RecordedUpdate) and update.stale):
+            self._ready.pop(which, None)
             with self._spent, self._apart():
-                update = self._ready[kind, batch.actions.shape] = self._make(kind, batch)
+                update = self._ready[which] = self._make(kind, batch)
                 hand_back_memory()  # recording takes several times what an update does
         return update(batch)
 
@@ -187,9 +191,11 @@ class Updates:
 
     def record_round(self, *, plain: recorded.Round, quick: recorded.Round) -> recorded.RecordedRound | None:
         """A longer computation as one graph, or None if it cannot be, and why is said."""
-        return self.attempt(
+        found = self.attempt(
             "more than an update at a time", lambda: recorded.RecordedRound(self.algorithm, plain, quick)
         )
+        self._rounds += found is not None
+        return found
 
     def compile_step(self, make: Callable[[Compile], T]) -> T | None:
         """Compile a step of envs that are tensors, where updates are; else None, and why if it cannot be."""
@@ -223,7 +229,8 @@ class Updates:
     @property
     def surroundings(self) -> dict[str, Any]:
         """What decides whether the same update gives the same bits, as far as that has shown."""
-        tried = self._ready or self.problems or (self._inner is not None and self._inner._ready)
+        within = self._inner is not None and self._inner._ready
+        tried = self._ready or self._rounds or within or self.problems
         return {**self._how, **({"updates not computed so": len(self.problems)} if tried else {})}
 
     def describe(self) -> dict[str, Any]:

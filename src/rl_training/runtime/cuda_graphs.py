@@ -23,6 +23,9 @@ class Captured:
     what a run did to anything beside its results, so that recording leaves no trace.
     """
 
+    failures = 0
+    """Recordings that failed. Generators then get new states, which graphs made before do not know."""
+
     def __init__(
         self,
         run: Run,
@@ -34,6 +37,7 @@ class Captured:
         warm_ups: int = WARM_UPS,
     ) -> None:
         self.inputs = [tensor.detach().clone() for tensor in inputs]
+        self._draws, self._after = bool(generators), Captured.failures
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._warm_up(run, undo, stream, warm_ups)
         self.graph = torch.cuda.CUDAGraph()
@@ -49,6 +53,7 @@ class Captured:
             ):
                 self.results = list(run(*self.inputs))
         except BaseException:
+            Captured.failures += 1
             for generator, state in zip(generators, before, strict=True):
                 _release(generator, state)
             raise
@@ -63,6 +68,11 @@ class Captured:
                 run(*self.inputs)
                 undo()  # each time: counters decide what the next run would do
         torch.cuda.current_stream().wait_stream(stream)
+
+    @property
+    def stale(self) -> bool:
+        """Whether its generators may have states now that it does not know: it has to be recorded anew."""
+        return self._draws and self._after != Captured.failures
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """The results for these inputs; nothing is waited for."""

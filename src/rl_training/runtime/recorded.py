@@ -143,6 +143,11 @@ class RecordedUpdate:
         finally:
             model.undo()
 
+    @property
+    def stale(self) -> bool:
+        """Whether it has to be recorded anew before it is used again."""
+        return isinstance(self.run, Captured) and self.run.stale
+
     def __call__(self, batch: Batch) -> UpdateResult:
         """The update, with all that the plain one would have done."""
         number = self.algorithm.num_updates
@@ -217,13 +222,11 @@ def captured(
 class RecordedRound:
     """A longer computation on the GPU, updates of `algorithm` among it, as one CUDA graph.
 
-    `plain` and `quick` do the same and answer with the results of their updates; `quick` is captured.
+    `plain` and `quick` do the same and answer with the results of their updates; `quick` is captured. There
+    have been such updates before: what they remember is in memory that is no graph's.
     """
 
     def __init__(self, algorithm: Algorithm, plain: Round, quick: Round) -> None:
-        for optimizer in algorithm.optimizers.values():
-            if isinstance(optimizer, GuardedOptimizer):
-                optimizer.prepare()
         self.algorithm, number = algorithm, algorithm.num_updates
         self.names: list[list[str]] = []
         self.steps = 0
@@ -242,6 +245,11 @@ class RecordedRound:
         self.graph = captured(
             lambda: [row_of(quick())], plain=look, undo=undo, comparable=lambda: self.steps == 1
         )
+
+    @property
+    def stale(self) -> bool:
+        """Whether it has to be recorded anew before it is used again."""
+        return self.graph.stale
 
     def __call__(self) -> list[UpdateResult]:
         """The same once more."""

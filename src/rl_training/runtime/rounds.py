@@ -20,16 +20,23 @@ class CapturedRounds:
     nothing has made more of yet. So those are recorded first, and longer rounds when all in them is trusted.
     """
 
+    LONGEST = 64
+    """Updates of a graph; more are made of several. Recording takes long, and a launch is little."""
+
     def __init__(self, updates: Updates, inner: Updates, draw: Draw) -> None:
         """`inner` are updates that may be part of a larger graph; `updates` are made if nothing can be."""
         self.updates, self._inner, self._draw = updates, inner, draw
         self._graphs: dict[tuple[Hashable, ...], RecordedRound | None] = {}
-        """By the kinds of their updates, in order; None: it cannot be recorded."""
+        """By the kinds of their updates, in order; None: they cannot be recorded."""
         self._met: set[Hashable] = set()
         """Kinds of which there has been one, so that all is allocated and compiled."""
 
     def __call__(self, count: int) -> list[UpdateResult]:
         """The next `count` updates."""
+        pieces = [self.LONGEST] * (count // self.LONGEST) + [count % self.LONGEST]
+        return [result for piece in pieces for result in self._next(piece)]
+
+    def _next(self, count: int) -> list[UpdateResult]:
         algorithm = self.updates.algorithm
         first = algorithm.num_updates + 1
         kinds = tuple(algorithm.kind(number) for number in range(first, first + count))
@@ -47,12 +54,16 @@ class CapturedRounds:
         return self._draw(self.updates) if graph is None else graph()[0]
 
     def _graph(self, kinds: tuple[Hashable, ...]) -> RecordedRound | None:
-        """The graph of these updates, recorded at the first time; one that failed is not tried again."""
+        """The graph of these updates, recorded at the first time; what failed is not tried again."""
+        graph = self._graphs.get(kinds)
         if kinds not in self._graphs:
-            if len(self._graphs) >= MAX_RECORDINGS:
+            orders = sum(len(others) > 1 for others in self._graphs)
+            if len(kinds) > 1 and orders >= MAX_RECORDINGS:
                 return None
-            self._graphs[kinds] = self.updates.record_round(
-                plain=lambda: [self._draw(self.updates.algorithm.update) for _ in kinds],
-                quick=lambda: [self._draw(self._inner) for _ in kinds],
-            )
-        return self._graphs[kinds]
+        elif graph is None or not graph.stale:
+            return graph
+        graph = self._graphs[kinds] = self.updates.record_round(
+            plain=lambda: [self._draw(self.updates.algorithm.update) for _ in kinds],
+            quick=lambda: [self._draw(self._inner) for _ in kinds],
+        )
+        return graph

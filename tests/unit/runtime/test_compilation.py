@@ -6,6 +6,7 @@ import gc
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from rl_training.runtime.compilation import (
     possible_modes,
     units,
 )
+from rl_training.runtime.cuda_graphs import Captured
 from rl_training.runtime.tracing import Recording, Uncapturable
 from rl_training.types import Batch, Spec, TransitionBatch, UpdateResult
 
@@ -312,6 +314,7 @@ class GraphOnPaper:
     """Stands for a CUDA graph: runs on memory of its own, where results are overwritten by the next run."""
 
     made: Sequence[Any] = ()
+    stale = False
 
     def __init__(self, run: Any, inputs: Any, *, generators: Any, undo: Any, pool: Any) -> None:
         self.run, self.inputs = run, [tensor.clone() for tensor in inputs]
@@ -346,6 +349,31 @@ def test_captured_updates_see_each_batch_and_a_failed_compiler_is_no_obstacle(
     assert len(GraphOnPaper.made) == 3
 
 
+def test_a_captured_update_that_has_gone_stale_is_captured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GraphOnPaper, "made", ())
+    monkeypatch.setattr(recorded, "Captured", GraphOnPaper)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    updates, plain = Updates(regression(), Plan("captured", "")), regression()
+    agree(updates, plain)
+    for stale, made in ((False, 1), (True, 2), (False, 2)):
+        GraphOnPaper.made[-1].stale = stale
+        found, expected = updates(batch_of(9)), plain.update(batch_of(9))
+        for name, value in expected.metrics.items():
+            torch.testing.assert_close(found.metrics[name], value)
+        assert len(GraphOnPaper.made) == made
+
+
+def test_a_recording_that_fails_makes_graphs_stale_that_draw_random_numbers() -> None:
+    """What torch has registered for them are the states that generators had before."""
+    draws, does_not = (Captured.__new__(Captured) for _ in range(2))
+    for graph in (draws, does_not):
+        graph._draws, graph._after = graph is draws, Captured.failures
+        assert not graph.stale
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Captured, "failures", Captured.failures + 1)
+        assert (draws.stale, does_not.stale) == (True, False)
+
+
 def test_after_other_weights_were_loaded_updates_are_recorded_anew() -> None:
     algorithm, plain = regression(), regression()
     updates = Updates(algorithm, Plan("compiled", ""))
@@ -363,6 +391,24 @@ def test_updates_within_a_larger_graph_count_as_tried(monkeypatch: pytest.Monkey
     assert "updates not computed so" not in updates.surroundings
     inner(batch_of(0))
     assert updates.surroundings["updates not computed so"] == 0
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_larger_graph_counts_as_tried(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a resume that captures nothing, or that does where nothing was, would be called exact."""
+
+    def recording(*_: Any) -> object:
+        if not works:
+            raise Uncapturable("it is not to be had")
+        return object()
+
+    monkeypatch.setattr(recorded, "RecordedRound", recording)
+    updates = Updates(regression(), Plan("captured", ""))
+    assert "updates not computed so" not in updates.surroundings
+    with nullcontext() if works else pytest.warns(UserWarning, match="it is not to be had"):
+        found = updates.record_round(plain=list, quick=list)
+    assert (found is not None) is works
+    assert updates.surroundings["updates not computed so"] == (0 if works else 1)
 
 
 def test_the_time_of_what_is_captured_within_something_larger_counts_once(

@@ -42,6 +42,7 @@ class Rehearsal:
     """Treats a computation as a recording would: warm-ups that are taken back, then one call a replay."""
 
     made = 0
+    stale = False
 
     def __init__(
         self,
@@ -140,8 +141,18 @@ def test_rounds_of_one_update_are_compared(
     updates: int, compared: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rounding grows from update to update; what comes of many of them proves nothing."""
-    monkeypatch.setattr(recorded, "Captured", Rehearsal)
     algorithm: Any = SimpleNamespace(optimizers={}, num_updates=5)
+
+    class Replay(Rehearsal):
+        """As a graph does it: nothing that is no tensor changes."""
+
+        def __call__(self, *inputs: Tensor) -> list[Tensor]:
+            number = algorithm.num_updates
+            found = super().__call__(*inputs)
+            algorithm.num_updates = number
+            return found
+
+    monkeypatch.setattr(recorded, "Captured", Replay)
     weights = torch.zeros(3)
 
     def learn(step: float) -> list[UpdateResult]:
@@ -277,31 +288,67 @@ def test_drawing_and_learning_as_one(
     assert_same(lines, twin[1])
 
 
-class Counting:
-    """Updates that count, told apart by their kind; what is recorded of them cannot fail, or always does."""
+class Graph:
+    """Calls what it was made of, and keeps count."""
 
-    def __init__(self, refuses: Callable[[int], bool] = lambda count: False) -> None:
-        self.algorithm: Any = SimpleNamespace(num_updates=0, kind=lambda number: number % 3 == 0, update=self)
+    def __init__(self, count: int, quick: Callable[[], list[UpdateResult]], launches: list[int]) -> None:
+        self.count, self.quick, self.launches = count, quick, launches
+        self.stale = False
+
+    def __call__(self) -> list[UpdateResult]:
+        assert not self.stale
+        self.launches.append(self.count)
+        return self.quick()
+
+
+class Counting:
+    """Updates that count, told apart by their kind; what is recorded of them cannot fail, or always does.
+
+    As in torch, a recording that fails makes the graphs that there are useless.
+    """
+
+    def __init__(self, refuses: Callable[[int], bool] = lambda count: False, kinds: int = 2) -> None:
+        self.algorithm: Any = SimpleNamespace(
+            num_updates=0, update=self.update, kind=lambda number: min(number % 3 % kinds, kinds - 1)
+        )
         self.launches: list[int] = []
+        self.recorded: list[int] = []
         self.refuses = refuses
+        self.graphs: list[Graph] = []
+        self.calls: list[str] = []
+        """Which way an update was made."""
+
+    def update(self, batch: Any) -> UpdateResult:
+        return self._made("plain")
 
     def __call__(self, batch: Any) -> UpdateResult:
+        return self._made("as it is")
+
+    def inner(self, batch: Any) -> UpdateResult:
+        return self._made("inner")
+
+    def _made(self, way: str) -> UpdateResult:
+        self.calls.append(way)
         self.algorithm.num_updates += 1
         return UpdateResult({"number": torch.tensor(float(self.algorithm.num_updates))})
 
     def record_round(self, *, plain: Callable[[], list[UpdateResult]], quick: Any) -> Any:
-        number = self.algorithm.num_updates
+        number, calls = self.algorithm.num_updates, len(self.calls)
         count = len(plain())
+        assert self.calls[calls:] == ["plain"] * count  # a graph is compared with that, not with itself
+        del self.calls[calls:]
         self.algorithm.num_updates = number
         if self.refuses(count):
+            for graph in self.graphs:
+                graph.stale = True
             return None
+        self.recorded.append(count)
+        self.graphs.append(Graph(count, quick, self.launches))
+        return self.graphs[-1]
 
-        def launch() -> list[UpdateResult]:
-            self.launches.append(count)
-            found: list[UpdateResult] = quick()
-            return found
 
-        return launch
+def rounds_of(updates: Any) -> CapturedRounds:
+    return CapturedRounds(updates, updates.inner, lambda update: update(None))
 
 
 def numbers(results: Sequence[UpdateResult]) -> list[float]:
@@ -309,8 +356,8 @@ def numbers(results: Sequence[UpdateResult]) -> list[float]:
 
 
 def test_rounds_of_several_are_recorded_when_single_updates_are() -> None:
-    updates: Any = Counting()
-    rounds = CapturedRounds(updates, updates, lambda update: update(None))
+    updates = Counting()
+    rounds = rounds_of(updates)
     assert numbers(rounds(3)) == [1.0, 2.0, 3.0]
     assert updates.launches == [1]  # the first of each kind is made as it is
     assert numbers(rounds(3)) == [4.0, 5.0, 6.0]
@@ -318,21 +365,49 @@ def test_rounds_of_several_are_recorded_when_single_updates_are() -> None:
     assert numbers(rounds(3)) == [7.0, 8.0, 9.0]
     assert updates.launches == [1] * 4 + [3]
     assert rounds(0) == []
+    assert set(updates.calls) == {"inner"}
 
 
 def test_rounds_that_cannot_be_recorded_are_made_of_single_ones() -> None:
-    updates: Any = Counting(refuses=lambda count: count > 1)
-    rounds = CapturedRounds(updates, updates, lambda update: update(None))
+    updates = Counting(refuses=lambda count: count > 1)
+    rounds = rounds_of(updates)
     assert numbers([result for _ in range(4) for result in rounds(3)]) == [float(n + 1) for n in range(12)]
     assert updates.launches == [1] * 10
+    assert updates.recorded == [1] * 4  # both anew after the failure, which took their random numbers away
+
+
+def test_updates_that_cannot_be_recorded_at_all_are_made_as_they_are() -> None:
+    updates = Counting(refuses=lambda count: True)
+    rounds = rounds_of(updates)
+    assert numbers([result for _ in range(3) for result in rounds(3)]) == [float(n + 1) for n in range(9)]
+    assert updates.launches == []
+    assert updates.calls == ["inner", "inner"] + ["as it is"] * 7  # the first of either kind comes before
 
 
 def test_no_more_than_a_few_rounds_are_recorded() -> None:
-    updates: Any = Counting()
-    rounds = CapturedRounds(updates, updates, lambda update: update(None))
+    updates = Counting()
+    rounds = rounds_of(updates)
     made = [number for count in range(1, 40) for number in numbers(rounds(count))]
     assert made == [float(n + 1) for n in range(len(made))]
-    assert len(set(updates.launches)) == MAX_RECORDINGS - 1  # two of them are single ones
+    assert len(set(updates.launches)) == MAX_RECORDINGS + 1
+    assert [count for count in updates.recorded if count == 1] == [1, 1]
+    assert len(updates.recorded) == MAX_RECORDINGS + 2
+
+
+def test_single_updates_are_recorded_however_many_kinds_there_are() -> None:
+    updates = Counting()
+    updates.algorithm.kind = lambda number: number % 20
+    rounds = rounds_of(updates)
+    assert numbers([result for _ in range(60) for result in rounds(1)]) == [float(n + 1) for n in range(60)]
+    assert updates.launches == [1] * 40
+
+
+def test_long_rounds_are_made_of_several_graphs() -> None:
+    updates = Counting(kinds=1)
+    rounds, longest = rounds_of(updates), CapturedRounds.LONGEST
+    rounds(2)
+    assert numbers(rounds(2 * longest + 3)) == [float(n + 3) for n in range(2 * longest + 3)]
+    assert updates.launches == [1, longest, longest, 3]
 
 
 def test_pinned_memory_is_announced_and_refused_with_what_it_really_takes(
