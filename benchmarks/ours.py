@@ -59,7 +59,7 @@ def hyperparams(job: Job) -> dict[str, Any]:
 
 
 def bare_envs(job: Job, meter: Meter) -> None:
-    """The envs alone, one after the other in a plain loop: what no collection can beat."""
+    """The envs alone, one after the other in a plain loop, as Gymnasium makes them."""
     import gymnasium as gym
 
     envs = [gym.make(job.env_id) for _ in range(job.num_envs)]

@@ -56,15 +56,14 @@ class Job:
 
 
 class Mark(NamedTuple):
-    """How far it is, by the clock and in processor time."""
+    """How far it is, by the clock."""
 
     steps: int
     seconds: float
-    processor: float
 
     @staticmethod
     def now(steps: int) -> Mark:
-        return Mark(steps, time.perf_counter(), time.process_time())
+        return Mark(steps, time.perf_counter())
 
 
 class Meter:
@@ -108,10 +107,9 @@ class Meter:
         self.collecting += time.perf_counter() - self.iteration_began
 
     def _figures(self, begin: Mark, end: Mark) -> dict[str, float]:
-        steps, seconds, processor = (b - a for a, b in zip(begin, end, strict=True))
+        steps, seconds = end.steps - begin.steps, end.seconds - begin.seconds
         figures = {
             "steps_per_second": steps / seconds,
-            "cpu_seconds_per_1000_steps": 1000 * processor / steps,
             "resident_bytes": float(resident()),
             **self.extra,
         }

@@ -54,7 +54,15 @@ def model(module: ModuleType, job: Job, **options: Any) -> Any:
 
 
 def train_until(
-    name: str, job: Job, *, target: float, steps: int, every: int, episodes: int, **options: Any
+    name: str,
+    job: Job,
+    *,
+    target: float,
+    steps: int,
+    every: int,
+    episodes: int,
+    side_by_side: int,
+    **options: Any,
 ) -> tuple[int, float]:
     """Train until an evaluation reaches `target`, with their own callbacks: the steps and the last mean."""
     import importlib
@@ -63,10 +71,11 @@ def train_until(
     import torch
     from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
     from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
     torch.set_num_threads(job.threads)
     evaluations = EvalCallback(
-        Monitor(gym.make(job.env_id)),
+        DummyVecEnv([lambda: Monitor(gym.make(job.env_id))] * side_by_side),
         callback_on_new_best=StopTrainingOnRewardThreshold(target, verbose=0),
         n_eval_episodes=episodes,
         eval_freq=every // job.num_envs,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from pace import Job
-from turns import OURS, Contender, arguments, compare, parser
+from turns import OURS, Contender, arguments, before, compare, earlier, packages, parser
 
 CONTENDERS = {
     OURS: Contender(OURS, "ours:replay"),
@@ -31,13 +31,15 @@ def show(size: int, result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    made = parser(__doc__, repeats=5, seconds=0.5)
+    made = parser(__doc__, repeats=5, seconds=0.5, variants=False)
     made.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7])
     args = arguments(made)
     if args.quick:
         args.sizes, args.seconds = [10**4], 0.1
     peers = [peer for peer in args.peers if peer in CONTENDERS]
-    who = [CONTENDERS[name] for name in (OURS, "prioritised", *peers)]
+    ours = [CONTENDERS[name] for name in (OURS, "prioritised")]
+    older = [contender for one in ours for contender in before(one, args)]
+    who = [*ours, *older, *(CONTENDERS[name] for name in peers)]
     results = []
     for size in args.sizes:
         job = Job("dqn", "CartPole-v1", 64, buffer_size=size, batch_size=256, learning_starts=0)
@@ -47,7 +49,8 @@ def main() -> None:
     if args.output is not None:
         from record import write_record  # it imports torch
 
-        write_record(args.output, "replay", {"repeats": args.repeats, "results": results}, peers=peers)
+        figures = {"seconds": args.seconds, "repeats": args.repeats, "results": results, **earlier(args)}
+        write_record(args.output, "replay", figures, peers=packages(peers))
 
 
 if __name__ == "__main__":

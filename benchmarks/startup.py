@@ -3,7 +3,7 @@
     python benchmarks/startup.py [--repeats 7] [-o FILE]
 
 Every measurement is a process from its beginning to its end; they take turns, medians are reported. Training
-ends the process at the first step of its env, for all libraries the same way. Needs `make bench-env`.
+has eight envs; the last of them ends the process at its first step. Needs `make bench-env`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import tempfile
 import time
 from typing import Any
 
-from turns import HERE, OURS, PEERS, SOURCE, arguments, packages, parser
+from turns import HERE, OURS, PEERS, Contender, arguments, before, earlier, packages, parser, surroundings
 
 CLI = "import sys; from rl_training.cli import main; sys.exit(main(sys.argv[1:]))"
-TRAIN = ["-c", CLI, "train", "--algo", "ppo", "--env-id", "first_step:FirstStep-v0", "--device", "cpu"]
+TRAIN = ["-c", CLI, "train", "--algo", "ppo", "--env-id", "first_step:FirstStep-v0", "--device", "cpu",
+         "--num-envs", "8"]  # fmt: skip
 PEER_TRAIN = """
 import {module}, gymnasium
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -29,27 +30,21 @@ envs = DummyVecEnv([lambda: gymnasium.make("first_step:FirstStep-v0")] * 8)
 MODULES = {OURS: "rl_training", "stable-baselines3": "stable_baselines3", "sbx": "sbx"}
 
 
-def commands(peers: list[str]) -> dict[str, dict[str, list[str]]]:
+def commands(ours: list[str], peers: list[str]) -> dict[str, dict[str, list[str]]]:
     """What is measured of whom, as arguments of Python."""
-    who = [OURS, *peers]
+    training = {peer: ["-c", PEER_TRAIN.format(module=MODULES[peer])] for peer in peers}
     return {
         "python": {OURS: ["-c", "pass"]},
-        "axiomrl --version": {OURS: ["-c", CLI, "--version"]},
-        "import": {name: ["-c", f"import {MODULES[name]}"] for name in who},
-        "first training step": {
-            name: TRAIN if name == OURS else ["-c", PEER_TRAIN.format(module=MODULES[name])] for name in who
-        },
+        "axiomrl --version": {name: ["-c", CLI, "--version"] for name in ours},
+        "import": {name: ["-c", f"import {MODULES.get(name, MODULES[OURS])}"] for name in [*ours, *peers]},
+        "first training step": {**dict.fromkeys(ours, TRAIN), **training},
     }
 
 
-def seconds_of(arguments_of_python: list[str]) -> float:
+def seconds_of(contender: Contender, arguments_of_python: list[str]) -> float:
     """From the start of a process to its end."""
-    environ = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(HERE), SOURCE]),
-        "OMP_NUM_THREADS": "1",
-        "JAX_PLATFORMS": "cpu",
-    }
+    environ = surroundings(contender)
+    environ["PYTHONPATH"] = os.pathsep.join([str(HERE), environ["PYTHONPATH"]])
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files of installed packages are there anyway
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
@@ -58,20 +53,23 @@ def seconds_of(arguments_of_python: list[str]) -> float:
         )
         seconds = time.perf_counter() - begin
     if done.returncode:
-        raise SystemExit(f"{arguments_of_python} failed:\n{done.stderr}")
+        raise SystemExit(f"{contender.name}, {arguments_of_python} failed:\n{done.stderr}")
     return seconds
 
 
 def main() -> None:
-    args = arguments(parser(__doc__, repeats=7, seconds=0.0))
-    wanted = commands([peer for peer in PEERS if peer in args.peers])
+    args = arguments(parser(__doc__, repeats=7, seconds=None, variants=False))
+    peers = [peer for peer in PEERS if peer in args.peers]
+    ours = Contender(OURS, "")
+    contenders = {who.name: who for who in (ours, *before(ours, args), *(Contender(p, "") for p in peers))}
+    wanted = commands([name for name in contenders if name not in peers], peers)
     measured: dict[str, dict[str, list[float]]] = {
         what: {who: [] for who in by} for what, by in wanted.items()
     }
     for _ in range(args.repeats + 1):  # the first fills the caches of files
         for what, by in wanted.items():
             for who, command in by.items():
-                measured[what][who].append(seconds_of(command))
+                measured[what][who].append(seconds_of(contenders[who], command))
     results: list[dict[str, Any]] = []
     for what, columns in measured.items():
         kept = {who: values[1:] for who, values in columns.items()}
@@ -83,7 +81,8 @@ def main() -> None:
     if args.output is not None:
         from record import write_record  # it imports torch
 
-        write_record(args.output, "startup", {"results": results}, peers=packages(args.peers))
+        figures = {"repeats": args.repeats, "results": results, **earlier(args)}
+        write_record(args.output, "startup", figures, peers=packages(peers))
 
 
 if __name__ == "__main__":

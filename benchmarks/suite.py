@@ -3,8 +3,9 @@
     python benchmarks/suite.py [PARTS …] [--quick] [--list] [-- OPTIONS]      (`make bench PARTS="…"`)
 
 Each part is one command and one file in `benchmarks/results`. Files are put there when all parts are done, so
-that every one of them is of the commit that is checked out. Options behind `--` go to every part, such as
-`--variant compiled:compile=on` or `--before FOLDER`.
+that every one of them is of the commit that is checked out; `make bench` then makes the pages anew. What is
+behind `--` goes to every part, such as `--before FOLDER` or, where parts have settings,
+`--variant compiled:compile=on`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ PARTS = {
     "startup": (["startup.py"], 1.5),
 }
 """Commands, and about how many minutes they take."""
+ONE_SETTING = ("replay", "startup")
+"""They do not know `--variant`."""
 
 
 def main() -> None:
@@ -45,6 +48,9 @@ def main() -> None:
     args, options = parser.parse_args(words[:cut]), words[cut + 1 :]
     if unknown := [part for part in args.parts if part not in PARTS]:
         parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
+    lost = [part for part in args.parts or PARTS if part in ONE_SETTING]
+    if "--variant" in options and lost:
+        parser.error(f"--variant is nothing for {' and '.join(lost)}; name the parts that are meant")
     if args.list:
         for name, (command, minutes) in PARTS.items():
             print(f"{name:18s} about {minutes:g} min   {' '.join(command)}")

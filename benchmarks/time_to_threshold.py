@@ -4,7 +4,8 @@
 
 All have the settings of the preset `ppo/cartpole`, which are those of RL Baselines3 Zoo: 8 envs, 32 steps, 20
 epochs over all of it, rates that fall to zero over 100,000 steps. Every 5,000 steps the policy plays 10
-episodes; training ends when they bring 475 on average, or with its steps, and then the seed is not solved.
+episodes, in 4 envs side by side; training ends when they bring 475 on average, or with its steps, and then
+the seed is not solved.
 A process a seed, in turns, two cores, one thread of torch, from its start with all imports until training has
 returned; the first seed is run once more before, and does not count: it fills the caches of files. Nobody
 writes TensorBoard's files. Needs `make bench-env`.
@@ -13,7 +14,6 @@ writes TensorBoard's files. Needs `make bench-env`.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from pace import Job
-from turns import OURS, PEERS, SOURCE, Contender, arguments, contenders, packages, parser
+from turns import OURS, PEERS, Contender, arguments, contenders, earlier, packages, parser, surroundings
 
-THRESHOLD, STEPS, EVERY, EPISODES = 475.0, 100_000, 5_000, 10
+THRESHOLD, STEPS, EVERY, EPISODES, SIDE_BY_SIDE = 475.0, 100_000, 5_000, 10, 4
 
 
 def ours(seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def ours(seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
         "seed": seed,
         "device": "cpu",
         "threads": 1,
-        "evaluation": {"every_steps": EVERY, "episodes": EPISODES},
+        "evaluation": {"every_steps": EVERY, "episodes": EPISODES, "num_envs": SIDE_BY_SIDE},
         "stopping": {"target_return": THRESHOLD},
         "logging": {"tensorboard": False},
     }
@@ -61,6 +61,7 @@ def peer(name: str, seed: int, steps: int) -> dict[str, Any]:
         steps=steps,
         every=EVERY,
         episodes=EPISODES,
+        side_by_side=SIDE_BY_SIDE,
         gamma=0.98,
         gae_lambda=0.8,
         ent_coef=0.0,
@@ -75,9 +76,7 @@ def peer(name: str, seed: int, steps: int) -> dict[str, Any]:
 def measure(contender: Contender, seed: int, steps: int) -> dict[str, Any]:
     """A process from its beginning to its end."""
     words = [contender.name, str(seed), str(steps), json.dumps(contender.settings)]
-    extra = {key: value for key, value in contender.environ.items() if value is not None}
-    given = {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", **extra}
-    environ = {**os.environ, **given}
+    environ = surroundings(contender)
     environ.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled files of installed packages are there anyway
     begin = time.time()
     done = subprocess.run(
@@ -101,7 +100,7 @@ def main() -> None:
         )
         print(json.dumps(found))
         return
-    made = parser(__doc__, repeats=1, seconds=0.0)
+    made = parser(__doc__, repeats=None, seconds=None)
     made.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 21)))
     args = arguments(made)
     seeds, steps = ([1], EVERY) if args.quick else (args.seeds, STEPS)
@@ -130,6 +129,7 @@ def main() -> None:
             "solved": solved,
             "ratio_of_medians": ratios,
             "runs": runs,
+            **earlier(args),
         }
         peers = packages([peer for peer in PEERS if peer in args.peers])
         write_record(args.output, "time_to_threshold", figures, peers=peers)

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,8 +46,8 @@ class Contender:
     """The function, as `module:function`, that trains and keeps a meter informed."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of our configuration, over those of the job."""
-    environ: dict[str, str | None] = field(default_factory=dict)
-    """Environment variables of its process; None: not set."""
+    environ: dict[str, str] = field(default_factory=dict)
+    """Environment variables of its process."""
     weight: float = 1.0
     """How long its turns are, of the usual length."""
 
@@ -56,22 +57,19 @@ def ceiling(name: str, call: str) -> Contender:
     return Contender(name, call, weight=0.3)
 
 
+def surroundings(contender: Contender, *, threads: int = 1, **more: str) -> dict[str, str]:
+    """The environment variables of a contender's process."""
+    given = {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": str(threads), "JAX_PLATFORMS": "cpu"}
+    return {**os.environ, **given, **more, **contender.environ}
+
+
 class Process:
-    """A contender at work, which stands still between turns."""
+    """A contender at work. Between turns it stands still, and so does every process it has started."""
 
     def __init__(self, contender: Contender, job: Job) -> None:
         self.contender = contender
         job = dataclasses.replace(job, settings=merged(job.settings, contender.settings))
-        given = {
-            "PYTHONPATH": SOURCE,
-            "OMP_NUM_THREADS": str(job.threads),
-            "JAX_PLATFORMS": "cpu",
-            **({"XLA_FLAGS": ONE_CORE} if job.cores == 1 else {}),
-            **contender.environ,
-        }
-        environ = {**os.environ, **{key: value for key, value in given.items() if value is not None}}
-        for key in (key for key, value in given.items() if value is None):
-            environ.pop(key, None)
+        one_core = {"XLA_FLAGS": ONE_CORE} if job.cores == 1 else {}
         command = [
             sys.executable,
             str(HERE / "contend.py"),
@@ -84,7 +82,8 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environ,
+            env=surroundings(contender, threads=job.threads, **one_core),
+            start_new_session=True,  # a group of its own, with whatever it starts
         )
 
     def answer(self) -> dict[str, float]:
@@ -95,18 +94,21 @@ class Process:
             _, said = self.child.communicate()
             raise SystemExit(f"{self.contender.name} failed:\n{said}")
         found: dict[str, float] = json.loads(line)
+        os.killpg(self.child.pid, signal.SIGSTOP)  # a sampler of its own would go on collecting
         return found
 
     def turn(self, seconds: float) -> dict[str, float]:
         """Let it run for about as long, and say how fast it was."""
         assert self.child.stdin is not None
+        os.killpg(self.child.pid, signal.SIGCONT)
         self.child.stdin.write(f"{seconds * self.contender.weight}\n")
         self.child.stdin.flush()
         return self.answer()
 
     def end(self) -> None:
         """It ends when nobody asks any more."""
-        self.child.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, signal.SIGKILL)
         self.child.communicate()
 
 
@@ -167,15 +169,22 @@ def show(label: str, result: dict[str, Any]) -> None:
         print(f"{label:24s} {name:28s} {rate:12,.0f} steps/s{ratio}{turns}", flush=True)
 
 
-def parser(doc: str | None, *, repeats: int, seconds: float) -> argparse.ArgumentParser:
-    """The options that all of these experiments have."""
+def parser(
+    doc: str | None, *, repeats: int | None, seconds: float | None, variants: bool = True
+) -> argparse.ArgumentParser:
+    """The options that these experiments share; those that have no turns, or one setting, lack some."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--quick", action="store_true", help="seconds instead of minutes, to see that it works")
-    made.add_argument("--repeats", type=int, default=repeats, help="turns of each contender")
-    made.add_argument("--seconds", type=float, default=seconds, help="a turn")
+    if repeats is not None:
+        made.add_argument("--repeats", type=int, default=repeats, help="turns of each contender")
+    if seconds is not None:
+        made.add_argument("--seconds", type=float, default=seconds, help="a turn")
     made.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
-    another = f"also measure this package with other settings, as {PIPELINED}"
-    made.add_argument("--variant", action="append", default=[], metavar="NAME:KEY=VALUE[,…]", help=another)
+    if variants:
+        another = f"also measure this package with other settings, as {PIPELINED}"
+        made.add_argument(
+            "--variant", action="append", default=[], metavar="NAME:KEY=VALUE[,…]", help=another
+        )
     made.add_argument(
         "--before", type=Path, metavar="FOLDER", help="also measure an older checkout of this package"
     )
@@ -184,20 +193,30 @@ def parser(doc: str | None, *, repeats: int, seconds: float) -> argparse.Argumen
 
 
 def arguments(made: argparse.ArgumentParser) -> argparse.Namespace:
-    """Read them; a quick run has one short turn."""
+    """Read them, and see that an older checkout is one; a quick run has one short turn."""
     args = made.parse_args()
     if args.quick:
         args.repeats, args.seconds = 1, 0.3
+    if args.before is not None:
+        if not (args.before / "src" / "rl_training").is_dir():
+            made.error(f"--before {args.before}: there is no src/rl_training in that folder")
+        earlier(args)
     return args
 
 
 def contenders(args: argparse.Namespace) -> list[Contender]:
     """This package, its variants, and the peers that are asked for."""
-    found = [Contender(OURS, "ours:axiomrl"), *map(variant, args.variant)]
-    if args.before is not None:
-        source = str((args.before / "src").resolve())
-        found.append(Contender(f"{OURS}, before", "ours:axiomrl", environ={"PYTHONPATH": source}))
-    return found + [Contender(name, f"peers:{PEERS[name]}") for name in args.peers]
+    ours = Contender(OURS, "ours:axiomrl")
+    peers = [Contender(name, f"peers:{PEERS[name]}") for name in args.peers]
+    return [ours, *map(variant, args.variant), *before(ours, args), *peers]
+
+
+def before(ours: Contender, args: argparse.Namespace) -> list[Contender]:
+    """The same contender in an older checkout, if there is one."""
+    if args.before is None:
+        return []
+    source = {"PYTHONPATH": str((args.before / "src").resolve())}
+    return [dataclasses.replace(ours, name=f"{ours.name}, before", environ={**ours.environ, **source})]
 
 
 def variant(text: str) -> Contender:
@@ -231,7 +250,10 @@ def earlier(args: argparse.Namespace) -> dict[str, str]:
     if args.before is None:
         return {}
     asked = ["git", "-C", str(args.before), "rev-parse", "HEAD"]
-    return {"before": subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()}
+    told = subprocess.run(asked, capture_output=True, text=True)
+    if told.returncode:
+        raise SystemExit(f"--before {args.before}: git does not know its commit: {told.stderr.strip()}")
+    return {"before": told.stdout.strip()}
 
 
 def packages(peers: Sequence[str]) -> list[str]:

@@ -20,13 +20,14 @@ README = Path(__file__).parents[1] / "README.md"
 PLOTS = Path(__file__).with_name("_static")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
+BEFORE = f"{OURS}, before"
 LABELS = {SB3: "Stable-Baselines3", SBX: "SBX"}
 COLOURS = {
     OURS: "tab:blue",
     f"{OURS}, native": "tab:cyan",
     f"{OURS}, pipelined": "tab:purple",
     f"{OURS}, two learners": "tab:green",
-    f"{OURS}, before": "tab:gray",
+    BEFORE: "tab:gray",
     LABELS[SB3]: "tab:orange",
     LABELS[SBX]: "tab:red",
 }
@@ -58,17 +59,16 @@ class Part:
         """Its part of the page."""
         yield from (f"### {self.title}", "", self.text, "")
         if result is None:
-            yield from (f"Not measured yet: `{self.made_by}`.", "")
+            yield from (f"Not measured yet: `{self.command_with()}`.", "")
             return
         if self.plot is not None:
             yield from (f"![{self.plot(result)[2]}](_static/performance-{self.name}.svg)", "")
         yield from self.tables(result)
         yield from (measured_with(self, result), "")
 
-    @property
-    def made_by(self) -> str:
-        """The command that measures it."""
-        return self.command or f'make bench PARTS="{self.name}"'
+    def command_with(self, older: bool = False) -> str:
+        """The command that measures it, beside an older checkout if that was done."""
+        return self.command or f'make bench PARTS="{self.name}{" -- --before FOLDER" * older}"'
 
 
 def measured_with(part: Part, result: Result) -> str:
@@ -83,9 +83,10 @@ def measured_with(part: Part, result: Result) -> str:
     model = f" ({hardware['cpu_model']})" if "cpu_model" in hardware else ""  # not in older records
     machine = f"{', '.join([*hardware['gpus'], hardware['cpu']])}{model}, {hardware['cores']} cores"
     made = ", ".join([f"torch {versions['torch']}", *peers])
-    before = f", *before* at `{result['before'][:7]}`" if "before" in result else ""
+    older = "before" in result
+    before = f", *before* at `{result['before'][:7]}`" if older else ""
     return (
-        f"`{result.get('command', part.made_by)}` at {commits}{changed}{before}: {made}; {machine}. "
+        f"`{part.command_with(older)}` at {commits}{changed}{before}: {made}; {machine}. "
         f"All figures are in `benchmarks/results/speed-{part.name}.json`."
     )
 
@@ -96,6 +97,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield "|---|" + "--:|" * (len(head) - 1)
     yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""
+
+
+def labelled(name: str) -> str:
+    """What a contender is called on the page."""
+    return LABELS.get(name, name)
 
 
 def names_of(results: Sequence[Result], figure: str = "steps_per_second") -> list[str]:
@@ -115,7 +121,7 @@ def speeds(label: str, what: Callable[[Result], str], results: Sequence[Result])
     """Steps a second of all, and how many times that of each peer ours is."""
     names = names_of(results)
     peers = [name for name in (SB3, SBX) if name in names]
-    head = [label, *(LABELS.get(name, name) for name in names), *(f"times {LABELS[peer]}" for peer in peers)]
+    head = [label, *(labelled(name) for name in names), *(f"times {LABELS[peer]}" for peer in peers)]
     yield from table(head, [
         [what(result), *(count(result["steps_per_second"].get(name)) for name in names),
          *(count(ratio(result, peer)) for peer in peers)]
@@ -136,7 +142,7 @@ def parts_of_a_step(label: str, what: Callable[[Result], str], results: Sequence
     names = [name for name in named if name not in CEILINGS and not name.endswith(", pipelined")]
     yield from ("Steps a second if there were nothing but collection, or nothing but updates:", "")
     parts = ("collection", "update")
-    head = [label, *(f"{part}, {LABELS.get(name, name)}" for part in parts for name in names)]
+    head = [label, *(f"{part}, {labelled(name)}" for part in parts for name in names)]
     rates = [(f"{part}_steps_per_second", name) for part in parts for name in names]
     rows = [[what(result), *(count(result[part].get(name)) for part, name in rates)] for result in results]
     yield from table(head, rows)
@@ -158,7 +164,7 @@ def envs_tables(found: Result) -> Iterator[str]:
         grown = [(last["resident_bytes"][n] - first["resident_bytes"][n]) / more / 1e3 for n in names]
         span = f"kB an env ({envs(first)} to {envs(last)})"
         rows.append([span, *(f"{value:,.0f}" for value in grown)])
-    yield from table(["envs", *(LABELS.get(name, name) for name in names)], rows)
+    yield from table(["envs", *(labelled(name) for name in names)], rows)
 
 
 def width_tables(found: Result) -> Iterator[str]:
@@ -183,7 +189,7 @@ def batch_tables(found: Result) -> Iterator[str]:
 def replay_tables(found: Result) -> Iterator[str]:
     """Time and memory by capacity."""
     names = names_of(found["results"])
-    head = ["transitions", *(f"{part}, {LABELS.get(name, name)}" for part in
+    head = ["transitions", *(f"{part}, {labelled(name)}" for part in
             ("add, µs", "sample, µs", "bytes a transition") for name in names)]  # fmt: skip
     rows = []
     for result in found["results"]:
@@ -200,25 +206,36 @@ def replay_tables(found: Result) -> Iterator[str]:
 def threshold_tables(found: Result) -> Iterator[str]:
     """One line a library."""
     rows = [
-        [LABELS.get(name, name), f"{found['seconds'][name]:.1f}",
+        [labelled(name), f"{found['seconds'][name]:.2f}",
          f"{min(run['seconds'] for run in runs):.1f} to {max(run['seconds'] for run in runs):.1f}",
          f"{found['solved'][name]} of {len(runs)}",
-         "" if name == OURS else f"{found['ratio_of_medians'][name]:.2f}"]
+         "" if name == OURS else f"{found['ratio_of_medians'][name]:.2f} ({interval(found['runs'], name)})"]
         for name, runs in found["runs"].items()
     ]  # fmt: skip
     yield from table(["library", "seconds, median", "all seeds", "solved", "times ours"], rows)
+
+
+def interval(runs: dict[str, list[Result]], peer: str) -> str:
+    """Where the ratio of medians lies for 95 % of the draws of as many seeds from these."""
+    import numpy as np
+
+    seconds = np.array([[run["seconds"] for run in runs[name]] for name in (peer, OURS)])
+    seeds = np.random.default_rng(0).integers(seconds.shape[1], size=(10_000, seconds.shape[1]))
+    theirs, ours = np.median(seconds[:, seeds], axis=-1)
+    low, high = np.quantile(theirs / ours, [0.025, 0.975])
+    return f"{low:.2f} to {high:.2f}"
 
 
 def startup_tables(found: Result) -> Iterator[str]:
     names = list(dict.fromkeys(name for row in found["results"] for name in row["seconds"]))
     rows = [[row["what"], *(f"{row['seconds'][n]:.2f}" if n in row["seconds"] else "" for n in names)]
             for row in found["results"]]  # fmt: skip
-    yield from table(["seconds", *(LABELS.get(name, name) for name in names)], rows)
+    yield from table(["seconds", *(labelled(name) for name in names)], rows)
 
 
 GPU_CASES = {
-    "sac": "SAC, HalfCheetah, one update a step",
-    "td3": "TD3, HalfCheetah, one update a step",
+    "sac": "SAC, HalfCheetah, 8 envs, one update a step of one of them",
+    "td3": "TD3, HalfCheetah, 8 envs, one update a step of one of them",
     "dqn-pong": "DQN, Pong",
     "ppo-pong": "PPO, Pong, 256 games in ALE's threads",
     **{f"ppo-cartpole-{n}": f"PPO, CartPole, {n:,} envs on the GPU" for n in (1024, 4096, 16384, 65536)},
@@ -257,7 +274,7 @@ def lines_over(
 
         results = found["results"]
         return label, {
-            LABELS.get(name, name): [
+            labelled(name): [
                 (place(r), r["steps_per_second"][name]) for r in results if name in r["steps_per_second"]
             ]
             for name in names_of(results)
@@ -273,7 +290,8 @@ PARTS = (
         "Environment steps a second: 128 steps an iteration (fewer where that would be more than 65,536 over "
         "all envs), 4 epochs, 4 minibatches, a 64x64 actor and critic, one thread of torch on two cores. "
         "*Envs alone* is a plain loop over the envs with random actions, *Gymnasium's vector alone* its "
-        "`SyncVectorEnv`: the same envs of Python that all libraries step here. *Native* is Gymnasium's "
+        "`SyncVectorEnv`: the same envs of Python that all libraries step here, in all the wrappers that "
+        "Gymnasium puts around them; this package takes off those that only check. *Native* is Gymnasium's "
         "vectorised CartPole, in which only this package is measured; the ratios leave it out. "
         "*Two learners* are two processes of this package that share out collection and updates, each with "
         "half of the envs.",
@@ -291,7 +309,8 @@ PARTS = (
     Part(
         "off-policy",
         "DQN, SAC and TD3, one update a step",
-        "Steps a second, everything included. DQN: CartPole, 64x64, batches of 128; SAC and TD3: Pendulum, "
+        "Steps a second with everything that a step takes, updates compiled as in any long run; evaluations "
+        "and checkpoints are left out. DQN: CartPole, 64x64, batches of 128; SAC and TD3: Pendulum, "
         "256x256, batches of 256. One thread is one core for all libraries, two threads are two. What two "
         "threads gain varies on this virtual machine from one minute to the next; it seems to go with how "
         "near to each other its cores are, which was not recorded.",
@@ -314,23 +333,25 @@ PARTS = (
     Part(
         "time-to-threshold",
         "PPO on CartPole, time to 475",
-        "Seconds from the start of the process until an evaluation of ten episodes brings 475, with the "
-        "settings of the preset `ppo/cartpole` in all libraries.",
+        "Seconds from the start of the process until an evaluation of ten episodes, in four envs side by "
+        "side, brings 475, with the settings of the preset `ppo/cartpole` in all libraries. The preset is "
+        "too short for compiling to pay: its updates are made as they are. In brackets the 95 % interval of "
+        "a bootstrap over seeds.",
         threshold_tables,
     ),
     Part(
         "startup",
         "Start-up",
         "Seconds of a process. This package imports torch when it is needed, so that *import* alone costs "
-        "little; the *first training step* has everything.",
+        "little; at the *first training step* of eight envs networks, optimiser and loop are there.",
         startup_tables,
     ),
     Part(
         "gpu",
         "On a GPU",
         "Steps a second with everything included but evaluations and checkpoints, in the second half of a "
-        "short run, when all is compiled and captured. PPO on CartPole: 128 steps an iteration, 4 epochs, "
-        "4 minibatches, a 64x64 actor and critic.",
+        "short run, when all is compiled and captured; each was measured once. PPO on CartPole: 128 steps an "
+        "iteration, 4 epochs, 4 minibatches, a 64x64 actor and critic.",
         gpu_tables,
         command="python benchmarks/gpu_training.py",
     ),
@@ -371,23 +392,52 @@ def overhead(ceiling: str) -> Aim:
     return Aim(f"PPO collection, 64 envs, of {ceiling}", "ppo-envs", 0.7, measure)
 
 
-def no_slower(what: str, part: str) -> Aim:
-    """Ours at the point where it has gained least over an older checkout."""
+def no_slower(what: str, part: str, over_before: Callable[[Result], list[float | None]]) -> Aim:
+    """Ours where it has gained least over an older checkout, if that was measured at all points."""
 
     def measure(found: Result) -> float | None:
-        ratios = (ratio(r, f"{OURS}, before") for r in found["results"])
-        return min((value for value in ratios if value is not None), default=None)
+        ratios = over_before(found)
+        known = [value for value in ratios if value is not None]
+        return min(known) if known and len(known) == len(ratios) else None
 
     return Aim(f"{what}, at its worst, times *before*", part, 0.95, measure)
 
 
+def gains(found: Result) -> list[float | None]:
+    """How many times as fast as before, at each point."""
+    return [ratio(result, BEFORE) for result in found["results"]]
+
+
+def replay_gains(found: Result) -> list[float | None]:
+    """The same of what goes in and of what comes out."""
+    tables = [r[f"{part}_steps_per_second"] for r in found["results"] for part in ("collection", "update")]
+    return [
+        rates[name] / rates[f"{name}, before"] if f"{name}, before" in rates else None
+        for rates in tables
+        for name in (OURS, f"{OURS}, prioritised")
+    ]
+
+
+def startup_gains(found: Result) -> list[float | None]:
+    """The same of seconds, which should be few; Python alone is the same at all times."""
+    rows = [row["seconds"] for row in found["results"] if row["what"] != "python"]
+    return [seconds[BEFORE] / seconds[OURS] if BEFORE in seconds else None for seconds in rows]
+
+
+def threshold_gains(found: Result) -> list[float | None]:
+    """The same of the seconds to 475."""
+    return [found["ratio_of_medians"].get(BEFORE)]
+
+
 def gpu_aim(what: str, least: float, case: str, figure: str = "steps_per_second") -> Aim:
-    """So many steps a second on a GPU."""
+    """So many steps a second on the GPU that the aims were set for."""
 
     def measure(found: Result) -> float | None:
+        if not any("H200" in gpu for gpu in found["hardware"]["gpus"]):
+            return None
         return next((r.get(figure) for r in found["results"] if r["case"] == case), None)
 
-    return Aim(what, "gpu", least, measure)
+    return Aim(f"H200: {what}, steps a second", "gpu", least, measure)
 
 
 def threshold(found: Result) -> float | None:
@@ -413,16 +463,19 @@ AIMS = (
     speed_aim("TD3, 1 thread", "off-policy", 1.0, SBX, algo="td3", threads=1),
     speed_aim("TD3, 2 threads", "off-policy", 2.2, SB3, algo="td3", threads=2),
     speed_aim("TD3, 2 threads", "off-policy", 2.2, SB3, who=f"{OURS}, pipelined", algo="td3", threads=2),
-    no_slower("PPO, any number of envs", "ppo-envs"),
-    no_slower("PPO, any width", "ppo-width"),
-    no_slower("DQN, SAC and TD3", "off-policy"),
-    no_slower("SAC, any batch", "off-policy-batch"),
-    gpu_aim("H200: SAC, HalfCheetah, steps a second", 1_000, "sac"),
-    gpu_aim("H200: TD3, HalfCheetah, steps a second", 1_500, "td3"),
-    gpu_aim("H200: PPO, CartPole, 4,096 envs, steps a second", 10e6, "ppo-cartpole-4096"),
-    gpu_aim("H200: PPO, CartPole, 65,536 envs, steps a second", 40e6, "ppo-cartpole-65536"),
-    gpu_aim("H200: PPO, CartPole, 65,536 envs, tf32, steps a second", 40e6, "ppo-cartpole-65536-tf32"),
-    gpu_aim("H200: PPO, Pong, steps a second", 12_000, "ppo-pong"),
+    no_slower("PPO, any number of envs", "ppo-envs", gains),
+    no_slower("PPO, any width", "ppo-width", gains),
+    no_slower("DQN, SAC and TD3", "off-policy", gains),
+    no_slower("SAC, any batch", "off-policy-batch", gains),
+    no_slower("replay, any size", "replay", replay_gains),
+    no_slower("time to 475", "time-to-threshold", threshold_gains),
+    no_slower("start-up", "startup", startup_gains),
+    gpu_aim("SAC, HalfCheetah", 1_000, "sac"),
+    gpu_aim("TD3, HalfCheetah", 1_500, "td3"),
+    gpu_aim("PPO, CartPole, 4,096 envs", 10e6, "ppo-cartpole-4096"),
+    gpu_aim("PPO, CartPole, 65,536 envs", 40e6, "ppo-cartpole-65536"),
+    gpu_aim("PPO, CartPole, 65,536 envs, tf32", 40e6, "ppo-cartpole-65536-tf32"),
+    gpu_aim("PPO, Pong", 12_000, "ppo-pong"),
     Aim("time to 475: Stable-Baselines3's to ours, all seeds solved", "time-to-threshold", 2.0, threshold),
 )
 
@@ -457,25 +510,27 @@ def render(page: str, results: dict[str, Result | None] | None = None) -> str:
 def summary(results: dict[str, Result]) -> str:
     """What the README says of speed: one line an algorithm, and how soon there is something to show."""
 
-    def rates(part: str, **job: Any) -> dict[str, float]:
-        alike = (r for r in results[part]["results"] if job.items() <= r["job"].items())
-        return dict(next(alike)["steps_per_second"])
+    def rates(part: str, who: str = OURS, **job: Any) -> dict[str, float]:
+        alike = (r for r in results.get(part, {}).get("results", ()) if job.items() <= r["job"].items())
+        found = dict(next(alike, {}).get("steps_per_second", {}))
+        return {**found, OURS: found.get(who)}
 
+    native = f"{OURS}, native"
     rows = {
-        "PPO, 8 envs": rates("ppo-envs", num_envs=8),
-        "PPO, 64 envs": rates("ppo-envs", num_envs=64),
+        "PPO, 8 envs, steps a second": rates("ppo-envs", num_envs=8),
+        "PPO, 64 envs, the same envs for all": rates("ppo-envs", num_envs=64),
+        "PPO, 64 envs, Gymnasium's vectorised CartPole here": rates("ppo-envs", native, num_envs=64),
         **{algo.upper(): rates("off-policy", algo=algo, threads=1) for algo in ("dqn", "sac", "td3")},
-        "PPO, seconds to a solved CartPole": results["time-to-threshold"]["seconds"],
+        "PPO, seconds to a solved CartPole": results.get("time-to-threshold", {}).get("seconds", {}),
     }
-    return "\n".join(
-        table(
-            ["steps a second", OURS, LABELS[SB3], LABELS[SBX]],
-            [
-                [what, *(f"{found[name]:,.{0 if found[name] >= 10 else 1}f}" for name in (OURS, SB3, SBX))]
-                for what, found in rows.items()
-            ],
-        )
-    ).rstrip()
+    names = (OURS, SB3, SBX)
+    found = [[what, *(amount(by.get(name)) for name in names)] for what, by in rows.items()]
+    return "\n".join(table(["steps a second", *map(labelled, names)], found)).rstrip()
+
+
+def amount(value: float | None) -> str:
+    """A rate, or a few seconds."""
+    return "" if value is None else f"{value:,.{0 if value >= 10 else 1}f}"
 
 
 def render_readme(page: str) -> str:

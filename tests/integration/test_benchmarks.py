@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Any:
     import turns
 
     return turns
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generate_performance
+
+    return generate_performance
 
 
 def quick(tmp_path: Path, *words: str) -> dict[str, Any]:
@@ -62,16 +71,106 @@ def test_a_variant_is_this_package_with_settings_by_section(turns: Any) -> None:
         turns.variant("fast")
 
 
-def test_the_suite_measures_what_the_page_shows(turns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_suite_measures_what_the_page_shows(turns: Any, page: Any) -> None:
     import suite
-
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    import generate_performance as page
 
     assert list(suite.PARTS) == [part.name for part in page.PARTS if part.name != "gpu"]
     for aim in page.AIMS:
         assert aim.part in {"gpu", *suite.PARTS}
     assert turns.PIPELINED in suite.PARTS["ppo-envs"][0]
+
+
+def test_between_turns_a_contender_stands_still_with_all_it_has_started(turns: Any, tmp_path: Path) -> None:
+    """Else a sampler of its own would collect while others are measured, for nothing."""
+    from pace import Job
+
+    count = tmp_path / "count"
+    (tmp_path / "busy.py").write_text(
+        f"""
+import subprocess, sys, time
+
+def train(job, meter):
+    child = "import sys\\nfor n in range(10**9): print(n, file=sys.stdout, flush=True)"
+    with open({str(count)!r}, "w") as file:
+        subprocess.Popen([sys.executable, "-c", child], stdout=file)
+    steps = 0
+    while True:
+        steps += 1
+        time.sleep(0.001)
+        meter.boundary(steps)
+"""
+    )
+    busy = turns.Contender("busy", "busy:train", environ={"PYTHONPATH": str(tmp_path)})
+    with turns.processes([busy], Job("ppo", "CartPole-v1")) as (process,):
+        while not count.stat().st_size:
+            process.turn(0.05)
+        sizes = []
+        for _ in range(3):
+            time.sleep(0.1)
+            sizes.append(count.stat().st_size)
+        assert process.turn(0.1)["steps_per_second"] > 0
+        assert count.stat().st_size > sizes[-1]
+    assert sizes[0] > 0
+    assert len(set(sizes)) == 1
+
+
+def test_an_older_checkout_is_one(tmp_path: Path) -> None:
+    script = ROOT / "benchmarks" / "replay.py"
+    (tmp_path / "unknown" / "src" / "rl_training").mkdir(parents=True)
+    for folder, words in (("nothing", "there is no src/rl_training"), ("unknown", "git does not know")):
+        command = [sys.executable, script, "--quick", "--before", tmp_path / folder]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def point(**rates: float) -> dict[str, Any]:
+    return {"job": {}, "steps_per_second": {name.replace("_", ", "): value for name, value in rates.items()}}
+
+
+def test_no_slower_than_before_is_said_only_where_all_points_were_measured(page: Any) -> None:
+    aim = page.no_slower("speed", "ppo-envs", page.gains)
+    points = [point(axiomrl=3.0, axiomrl_before=2.0), point(axiomrl=2.4, axiomrl_before=2.0)]
+    assert aim.measure({"results": points}) == pytest.approx(1.2)
+    assert aim.measure({"results": [*points, point(axiomrl=3.0)]}) is None
+    assert aim.measure({"results": []}) is None
+    add, draw = (
+        {"axiomrl": a, "axiomrl, before": 2.0, "axiomrl, prioritised": b, "axiomrl, prioritised, before": 4.0}
+        for a, b in ((2.0, 5.0), (3.0, 3.0))
+    )
+    found = {"collection_steps_per_second": add, "update_steps_per_second": draw}
+    assert page.replay_gains({"results": [found]}) == [1.0, 1.25, 1.5, 0.75]
+    del add["axiomrl, prioritised, before"]
+    assert page.replay_gains({"results": [found]}) == [1.0, None, 1.5, 0.75]
+    rows = [{"what": "python", "seconds": {"axiomrl": 1.0}}]
+    rows += [{"what": "import", "seconds": {"axiomrl": 2.0, "axiomrl, before": 3.0}}]
+    assert page.startup_gains({"results": rows}) == [1.5]
+
+
+def test_aims_of_one_gpu_are_not_reached_on_another(page: Any) -> None:
+    aim = next(aim for aim in page.AIMS if aim.what.startswith("H200: SAC"))
+    found = {"results": [{"case": "sac", "steps_per_second": 2000.0}]}
+    assert aim.measure({**found, "hardware": {"gpus": ["NVIDIA H200"]}}) == 2000.0
+    assert aim.measure({**found, "hardware": {"gpus": ["NVIDIA T4"]}}) is None
+
+
+def test_pages_are_made_of_whatever_was_measured(page: Any) -> None:
+    whole = {part.name: part.result for part in page.PARTS}
+    assert "not measured" in page.generated({**whole, "startup": None})
+    alone = {"job": {"num_envs": 8}, "steps_per_second": {"axiomrl": 61_492.3}}
+    lines = page.summary({"ppo-envs": {"results": [alone]}}).splitlines()
+    assert lines[2] == "| PPO, 8 envs, steps a second | 61,492 |  |  |"
+    assert all(line.endswith("|  |  |  |") for line in lines[3:])
+
+
+def test_the_interval_of_a_ratio_holds_it(page: Any) -> None:
+    ours = [{"seconds": 2.0 + seed / 10} for seed in range(20)]
+    runs = {"axiomrl": ours, "sbx": [{"seconds": 3 * run["seconds"]} for run in ours]}
+    assert page.interval(runs, "sbx") == "3.00 to 3.00"  # seed by seed it is always the same
+    runs["sbx"] = runs["sbx"][::-1]
+    low, high = map(float, page.interval(runs, "sbx").split(" to "))
+    assert 2.0 < low < 3.0 < high < 4.0
 
 
 def test_a_contender_that_fails_is_named_and_says_why(turns: Any) -> None:
