@@ -217,6 +217,10 @@ def test_save_and_load_give_the_same_agent(algo: str, tmp_path: Path) -> None:
     else:  # a single row may be added up in another order than one of many
         np.testing.assert_allclose(single, expected[0], rtol=1e-5)
     assert agent.evaluate(num_episodes=3)["returns"] == again.evaluate(num_episodes=3)["returns"]
+    shown = torch.as_tensor(observations)
+    if again.policy.initial_state(20) is None:  # then evaluations ask for actions alone
+        played = again.policy.act(shown, deterministic=True).actions
+        assert torch.equal(again.policy.decide(shown).actions, played)
     resumed = rl_training.resume(tmp_path / "agent", total_timesteps=256, output_dir=str(tmp_path))
     assert resumed.metrics["global_step"] == 256
     assert resumed.run_dir.parent == tmp_path

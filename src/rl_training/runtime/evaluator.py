@@ -99,13 +99,19 @@ def play(
     """Step `envs` with a policy for as long as somebody asks; `seed` decides which episodes are played."""
     generator = torch.Generator(device).manual_seed(seed)
     obs, state = envs.reset(seed=seed), policy.initial_state(envs.num_envs)
+    # Without the critic, where that is known to be the same: nobody asks for values here.
+    decide = getattr(policy, "decide", None) if deterministic and state is None else None
     while True:
         seen = to_tensor(obs, device)
-        output = policy.act(seen, state, deterministic, generator)
-        actions = policy.env_actions(output.actions).cpu().numpy()
+        if decide is not None:
+            chosen = decide(seen).actions
+        else:
+            output = policy.act(seen, state, deterministic, generator)
+            chosen, state = output.actions, output.state
+        actions = policy.env_actions(chosen).cpu().numpy()
         result = envs.step(actions)
         yield Moment(seen, actions, result)
-        obs, state = result.obs, output.state
+        obs = result.obs
         if len(result.ended) and state is not None:
             state = policy.reset_state(state, ended_mask(result.ended, envs.num_envs, device))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from rl_training.envs.seeding import episode_seed
 from rl_training.runtime.evaluator import evaluate, evaluation_mode
+from rl_training.types import Decision
 
 CPU = torch.device("cpu")
 
@@ -64,6 +66,24 @@ def test_no_word_where_the_env_ends_by_itself() -> None:
     with count_envs(1, length=7) as envs, warnings.catch_warnings():
         warnings.simplefilter("error")
         assert evaluate(Reader(), envs, 2, device=CPU, longest=50).lengths == (7, 7)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_nobody_is_asked_for_values_where_the_likeliest_actions_are_played(stateful: bool) -> None:
+    class Decides(Reader):
+        def decide(self, obs: Any, state: Any = None) -> Decision:
+            decided.append(len(obs))
+            return Decision(torch.zeros(len(obs), dtype=torch.int64), {})
+
+    decided: list[int] = []
+    policy = Decides(stateful=stateful)
+    with count_envs(2, length=3) as envs:
+        result = evaluate(policy, envs, 2, device=CPU)
+        assert result == evaluate(Reader(stateful=stateful), envs, 2, device=CPU)
+        asked = (decided.copy(), len(policy.modes))
+        assert asked == (([], 3) if stateful else ([2] * 3, 0))
+        evaluate(policy, envs, 2, device=CPU, deterministic=False)
+        assert (decided, len(policy.modes)) == (asked[0], asked[1] + 3)
 
 
 def test_global_generators_are_not_touched() -> None:
