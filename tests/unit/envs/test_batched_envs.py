@@ -110,6 +110,14 @@ def test_seeds_depend_on_nothing_but_their_address() -> None:
     assert (forks >= 0).all()
 
 
+def test_forks_by_a_number_are_those_by_a_tensor() -> None:
+    seeds = torch.cat([env_keys(1, 3, CPU), torch.tensor([0, 1, 2**62 - 1])])
+    for index in (*range(1001), -1, -2, 2**31, 2**62, 2**63 - 1):
+        assert torch.equal(fork(seeds, index), fork(seeds, torch.tensor(index)))
+    small = torch.arange(6, dtype=torch.int32)  # a counter of another type counts the same
+    assert torch.equal(fork(seeds, small), fork(seeds, small.long()))
+
+
 def test_any_episode_can_be_played_again_from_its_seed() -> None:
     with batched("CartPole-v1", 3) as envs:
         first = np.array(envs.reset())

@@ -36,7 +36,14 @@ def env_keys(seed: int, num_envs: int, device: torch.device) -> Tensor:
 
 def fork(seeds: Tensor, index: Tensor | int) -> Tensor:
     """Seeds of their own for whatever `index` counts, such as the steps of an episode."""
-    return mix(seeds + _FORK * (index + 1))
+    if isinstance(index, Tensor):
+        return mix(seeds + _FORK * (index.long() + 1))
+    return mix(seeds + _wrapped(_FORK * (index + 1)))
+
+
+def _wrapped(number: int) -> int:
+    """What is left of a number in 64 bits, as products of tensors have it: Python's have no end."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 class Uniform:
