@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 import rl_training
+from rl_training.cli import main
 from rl_training.envs.batched import BatchedEnv, State, register_batched_env
 from rl_training.envs.batched.classic import CartPole
 from rl_training.envs.batched.vector import BatchedVectorEnv
@@ -162,11 +163,59 @@ def test_a_step_that_cannot_be_compiled_is_taken_as_it_is(
         return after, rewards, terminated
 
     monkeypatch.setattr(CartPole, "step", look_inside)
-    with pytest.warns(UserWarning, match=r"steps cannot be compiled: .* looks at a value"):
+    with pytest.warns(UserWarning, match=r"steps cannot be compiled: aten\S* looks at a value"):
         result = rl_training.train(cfg)
     problems = json.loads((result.run_dir / "metadata.json").read_text())["compilation"]["problems"]
     assert len(problems) == 1
     assert_alike(expected, result)
+
+
+def test_an_env_that_fails_during_training_is_answered_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, steps = CartPole.step, [0]
+
+    def broken(self: Any, state: State, actions: torch.Tensor) -> Any:
+        steps[0] += len(actions) == 4  # what is checked before is played with other numbers of copies
+        if steps[0] > 20:
+            raise RuntimeError("boom")
+        return step(self, state, actions)
+
+    monkeypatch.setattr(CartPole, "step", broken)
+    options = ["--num-envs", "4", "--env.backend", "batched", "--output-dir", str(tmp_path), "--quiet"]
+    assert main(["train", "--algo", "ppo", "--env-id", "CartPole-v1", *options]) == 2
+    error = capsys.readouterr().err
+    assert "error: the batched env CartPole-v1: step() raised RuntimeError: boom (" in error
+    assert "test_batched_training.py" in error
+    assert "Traceback" not in error
+    (run,) = tmp_path.iterdir()
+    assert json.loads((run / "metadata.json").read_text())["status"] == "failed"
+
+
+def test_a_compiled_step_that_fails_says_how_to_find_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled, a look beside a table is noticed, but not whose it was."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        runs = [0]
+
+        def run(*tensors: torch.Tensor) -> Any:
+            runs[0] += 1
+            if runs[0] > 20:
+                raise RuntimeError("index out of bounds:\n0 <= tmp16 < 30")
+            return graph(*tensors)
+
+        return run
+
+    monkeypatch.setattr(recorded, "inductor", backend)
+    monkeypatch.setattr(compilation, "find_compiler", lambda: "none")
+    words = (
+        "a compiled step of policy and envs failed: RuntimeError: index out of bounds: 0 <= tmp16 < 30; "
+        "with compile: off the line is named"
+    )
+    with pytest.raises(rl_training.AxiomError, match=f"^{words}"):
+        rl_training.train(config(tmp_path, compile="on"))
 
 
 @pytest.mark.parametrize("more", [{}, {"intrinsic": {"kind": "rnd"}}])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from rl_training.errors import EnvError
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.recorded import captured
 from rl_training.runtime.tracing import Recording, Run
@@ -80,7 +81,12 @@ class CompiledStep:
 
     def __call__(self, obs: TensorObs) -> tuple[PolicyOutput, TensorStep]:
         """One step of all envs."""
-        found = self._run(*tree_leaves(obs))
+        try:
+            found = self._run(*tree_leaves(obs))
+        except Exception as error:  # an index beside a tensor, say: machine code knows no lines of Python
+            words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            hint = "with compile: off the line is named"
+            raise EnvError(f"a compiled step of policy and envs failed: {words}; {hint}") from error
         assert self._made is not None
         said, came = tree_unflatten(list(found), self._made)
         return PolicyOutput(*said), TensorStep(*came)

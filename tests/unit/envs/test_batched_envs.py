@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ import pytest
 import torch
 from envs_helpers import Settings, random_actions, through_storage
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from rl_training.envs import EnvConfig, choose_backend, evaluation_backend, findings, make_vector_env, probe
 from rl_training.envs.batched import BatchedEnv, BatchedVectorEnv, State, Uniform, fork, register_batched_env
@@ -364,6 +366,53 @@ def test_an_env_may_hand_out_its_own_tensors() -> None:
 def test_what_is_wrong_with_an_env_is_said_before_the_first_step(flaw: str, message: str) -> None:
     with pytest.raises(EnvError, match=rf"(?s)test/Walk-v0 cannot be trained on:.*{message}"):
         batched("test/Walk-v0", 4, flaw=flaw)
+
+
+@pytest.mark.parametrize("call", ["start", "step", "observe"])
+def test_an_env_that_fails_while_it_is_played_is_named_with_the_line(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("boom")
+
+    words = (
+        rf"^the batched env test/Walk-v0: {call}\(\) raised RuntimeError: boom "
+        r"\(.*test_batched_envs.py:\d+ in broken\)$"
+    )
+    with batched("test/Walk-v0", 2) as envs:
+        envs.reset()
+        envs.step(np.array([1, 0]))
+        monkeypatch.setattr(envs.env, call, broken)
+        with pytest.raises(EnvError, match=words) as caught:
+            envs.step(np.array([1, 0]))
+        assert isinstance(caught.value.__cause__, RuntimeError)
+        if call != "step":
+            with pytest.raises(EnvError, match=words):
+                envs.reset()
+
+
+def test_what_stops_a_recording_is_not_taken_for_a_mistake_of_the_env() -> None:
+    """Whoever records has to see its own exceptions."""
+
+    class RefusedError(Exception):
+        pass
+
+    class Refuses(TorchDispatchMode):
+        """Stops at what only the env asks for: `zeros` when it starts, `sub` when it steps."""
+
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            if function in (torch.ops.aten.zeros.default, torch.ops.aten.sub.Tensor):
+                raise RefusedError(str(function))
+            return function(*args, **(kwargs or {}))
+
+    with batched("test/Walk-v0", 2) as envs:
+        envs.reset()
+        with pytest.raises(RefusedError, match=r"^aten.sub.Tensor$"), Refuses():  # type: ignore[no-untyped-call]
+            envs.step_tensors(torch.tensor([1, 0]))
+        with pytest.raises(RefusedError, match=r"^aten.zeros.default$"), Refuses():  # type: ignore[no-untyped-call]
+            envs.reset_tensors()
 
 
 def test_configuration_errors_name_what_there_is() -> None:

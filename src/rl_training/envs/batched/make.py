@@ -30,7 +30,7 @@ def make_batched_vector_env(
     if problems := examine_batched(env):
         raise EnvError("\n  - ".join([f"the batched env {env_id} cannot be trained on:", *problems]))
     limit = entry.max_episode_steps if max_episode_steps is None else max_episode_steps
-    return BatchedVectorEnv(env, num_envs, seed=seed, time_limit=limit)
+    return BatchedVectorEnv(env, num_envs, seed=seed, time_limit=limit, env_id=entry.id)
 
 
 def batched_findings(env_id: str, env_kwargs: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from rl_training.envs.backends import describe_failure
 from rl_training.envs.base import VectorEnv
 from rl_training.envs.batched.env import BatchedEnv, State
 from rl_training.envs.batched.random import env_keys
@@ -29,16 +31,26 @@ class BatchedVectorEnv(VectorEnv):
     episode ended. The seed of an episode is its env's key plus its number, and decides all that is random.
     """
 
-    def __init__(self, env: BatchedEnv, num_envs: int, *, seed: int, time_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        env: BatchedEnv,
+        num_envs: int,
+        *,
+        seed: int,
+        time_limit: int | None = None,
+        env_id: str | None = None,
+    ) -> None:
+        """`env_id` is what errors call the env, instead of the name of its class."""
         spec = Spec(env.observation_space, env.action_space)
         super().__init__(BACKENDS["batched"].name, spec, num_envs, seed=seed)
         self.env, self.device = env, env.device
+        self.env_id = env_id or type(env).__name__
         self._limit = time_limit
         self._keys = env_keys(seed, num_envs, self.device)
         self._episodes = torch.full((num_envs,), -1, device=self.device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
         self._returns = torch.zeros(num_envs, dtype=torch.float64, device=self.device)
-        self._state: State = {key: rows.clone() for key, rows in env.start(self._keys).items()}
+        self._state: State = {key: rows.clone() for key, rows in self._start(self._keys).items()}
 
     @property
     def episode_seeds(self) -> Array:
@@ -47,7 +59,7 @@ class BatchedVectorEnv(VectorEnv):
 
     def observe(self) -> TensorObs:
         """What every env shows now, on the device."""
-        return self.env.observe(self._state)
+        return self._observe(self._state)
 
     def observations(self) -> Obs:
         """What every env shows now: what the last `reset` or `step` gave as `obs`."""
@@ -70,7 +82,7 @@ class BatchedVectorEnv(VectorEnv):
     def _begin(self) -> None:
         """Start the next episode of every env."""
         self._episodes += 1
-        for key, rows in self.env.start(self._keys + self._episodes).items():
+        for key, rows in self._start(self._keys + self._episodes).items():
             self._state[key].copy_(rows)
         self._lengths.zero_()
         self._returns.zero_()
@@ -83,23 +95,46 @@ class BatchedVectorEnv(VectorEnv):
     def step_tensors(self, actions: Tensor) -> TensorStep:
         """`step`, for those who stay on the device: no value is read, no shape depends on one."""
         self._check_step(actions.shape)
-        env = self.env
         before = {key: rows.clone() for key, rows in self._state.items()}  # results may share memory with it
-        state, rewards, terminated = env.step(before, actions)
+        try:
+            state, rewards, terminated = self.env.step(before, actions)
+        except Exception as error:
+            self._explain("step", error)
+            raise
         lengths, returns = self._lengths + 1, self._returns + rewards
         if self._limit is None:
             ended, truncated = terminated, torch.zeros_like(terminated)
         else:
             over = lengths >= self._limit
             ended, truncated = terminated | over, over > terminated  # termination wins where both are set
-        final_obs = env.observe(state)
+        final_obs = self._observe(state)
         self._episodes += ended
-        fresh, going = env.start(self._keys + self._episodes), ~ended
+        fresh, going = self._start(self._keys + self._episodes), ~ended
         for key, rows in state.items():
             torch.where(_as_rows(going, rows), rows, fresh[key], out=self._state[key])
         torch.mul(lengths, going, out=self._lengths)
         torch.mul(returns, going, out=self._returns)
         return TensorStep(self.observe(), rewards, terminated, truncated, ended, final_obs, returns, lengths)
+
+    def _start(self, seeds: Tensor) -> State:
+        try:
+            return self.env.start(seeds)
+        except Exception as error:
+            self._explain("start", error)
+            raise
+
+    def _observe(self, state: State) -> TensorObs:
+        try:
+            return self.env.observe(state)
+        except Exception as error:
+            self._explain("observe", error)
+            raise
+
+    def _explain(self, call: str, error: Exception) -> None:
+        """Say in which line of the user's an env failed. What stops a recording is for whoever records."""
+        if not _recorded():
+            where = f"the batched env {self.env_id}: {call}()"
+            raise EnvError(describe_failure(where, error)) from error
 
     def step(self, actions: Array) -> StepResult:
         """Take one action in every env; envs whose episode ended already show their next one."""
@@ -175,6 +210,12 @@ class BatchedVectorEnv(VectorEnv):
         if saved != {key: tuple(rows.shape) for key, rows in self._state.items()}:
             return "the saved state of the batched envs is of another kind"
         return None
+
+
+def _recorded() -> bool:
+    """Whether operations are being recorded, traced or captured, and errors may be about that."""
+    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return is_in_torch_dispatch_mode() or (on_gpu and torch.cuda.is_current_stream_capturing())
 
 
 def _as_rows(mask: Tensor, rows: Tensor) -> Tensor:
