@@ -258,12 +258,20 @@ class Walk(BatchedEnv):
         rewards = actions if self.flaw == "whole rewards" else state["goal"].squeeze(1)
         if self.flaw == "a float":
             rewards = 1.0  # type: ignore[assignment]
+        if self.flaw == "no numbers":
+            rewards = rewards * torch.nan
+        if self.flaw == "late infinity":
+            rewards = torch.where(place.squeeze(1).abs() == 2, torch.inf, rewards)
         if self.flaw == "random rewards":
             rewards = rewards + torch.randn(len(rewards))
         flags = done.float() if self.flaw == "float flags" else done
         if self.flaw == "five parts":
             return {"place": place, "goal": state["goal"]}, rewards, flags, flags, {}  # type: ignore[return-value]
         self.last = place
+        if self.flaw == "forgets":
+            return {"place": place}, rewards, flags
+        if self.flaw == "adds":
+            return {"place": place, "goal": state["goal"], "more": place}, rewards, flags
         return {"place": place, "goal": state["goal"]}, rewards, flags
 
     def observe(self, state: State) -> Any:
@@ -301,6 +309,23 @@ def test_arguments_may_pass_through_an_open_signature() -> None:
     with batched("test/Any-v0", 2, flaw="none that is known") as envs:
         assert isinstance(envs.env, Walk)
         assert envs.env.flaw == "none that is known"
+
+
+@pytest.mark.parametrize("given", [[], ["cpu"]], ids=["not called", "called with a name"])
+def test_a_constructor_that_does_not_pass_its_device_on_is_told_to(given: list[Any]) -> None:
+    class NoSuper(Walk):
+        def __init__(self, device: torch.device) -> None:
+            super().__init__(device)
+            del self.device
+            if given:
+                BatchedEnv.__init__(self, *given)
+
+    register_batched_env("test/NoSuper-v0", max_episode_steps=5)(NoSuper)
+    words = r"the batched env test/NoSuper-v0 has no device: NoSuper.__init__ must call super\(\).__init__\("
+    with pytest.raises(EnvError, match=words):
+        batched("test/NoSuper-v0", 2)
+    with pytest.raises(EnvError, match=words):
+        findings(Settings("test/NoSuper-v0"))
 
 
 def test_an_env_may_hand_out_its_own_tensors() -> None:
@@ -341,6 +366,14 @@ def test_an_env_may_hand_out_its_own_tensors() -> None:
             "five parts",
             r"step\(\) gives tuple of length 5: the next state, rewards and terminated are needed",
         ),
+        ("no numbers", r"step\(\) gives rewards that are NaN or infinite$"),
+        ("late infinity", r"step\(\) gives rewards that are NaN or infinite$"),
+        (
+            "forgets",
+            r"step\(\) gives a state of \{'place': [^}]*\}, start\(\) one of [^}]*'goal': [^}]*\}: "
+            r"they must be the same$",
+        ),
+        ("adds", r"step\(\) gives a state of [^}]*'more': .*, start\(\) one of .*: they must be the same$"),
         ("arrays", r"observe\(\)\['goal'\] gives a NumPy array of float32 \(3, 1\): a tensor is needed"),
         ("no parts", r"observe\(\) gives Tensor, the observation space has \['goal', 'place'\]"),
         (

@@ -63,6 +63,8 @@ def _ill_formed(env: BatchedEnv) -> Iterator[str]:
     described = {key: _shown(rows) for key, rows in state.items()}
     if (then := {key: _shown(rows) for key, rows in after.items()}) != described:
         yield f"step() gives a state of {then}, start() one of {described}: they must be the same"
+    if after.keys() != state.keys():
+        return  # to observe what is not there would only say where that was noticed
     yield from _misplaced("step() gives state", after, env)
     yield from _unlike("observe() after a step", env.observe(after), env.observation_space)
     if not _is_row(rewards) or not rewards.is_floating_point():
@@ -81,6 +83,9 @@ def _against_rules(env: BatchedEnv) -> Iterator[str]:
         actions = _actions(env, number)
         after, found = _play(env, state, actions)
         env.start(env_keys(2, ROWS, env.device))  # whatever that leaves behind in the env must not matter
+        if not bool(found["rewards of step()"].isfinite().all()):
+            yield "step() gives rewards that are NaN or infinite"
+            return
         for name in _differing(_play(env, state, actions)[1], found, **AGAIN.get(env.device.type, {})):
             yield f"{name} differs when the same is asked again: {PURE}"
         try:

@@ -44,10 +44,17 @@ def batched_findings(env_id: str, env_kwargs: Mapping[str, Any]) -> list[str]:
 def make_batched(entry: Registered, env_kwargs: Mapping[str, Any], device: torch.device) -> BatchedEnv:
     """The env; why it cannot be made is an error that says so."""
     try:
-        return entry.make(device, **env_kwargs)
+        env = entry.make(device, **env_kwargs)
     except AxiomError:
         raise
     except Exception as error:
         if key := refused_argument(error, env_kwargs):
             raise EnvError(unknown_kwarg(f"the batched {entry.id}", key, entry.make, "device")) from error
         raise EnvError(describe_failure(f"making the batched env {entry.id}", error)) from error
+    if not isinstance(getattr(env, "device", None), torch.device):
+        own = f"{entry.make.__name__}.__init__"
+        raise EnvError(
+            f"the batched env {entry.id} has no device: {own} must call super().__init__(device), "
+            "with the device that it is given"
+        )
+    return env
