@@ -197,7 +197,9 @@ class Collector:
         """Make a graph of steps, or never again try to."""
         if self.capture is not None:
             attempt, self.capture = self.capture, None
-            self._acting = attempt("steps", lambda: CapturedActing(choose, self.obs, self.device, told=told))
+            self._acting = attempt(
+                "the policy's choices", lambda: CapturedActing(choose, self.obs, self.device, told=told)
+            )
 
     def collect_transitions(
         self,

@@ -202,16 +202,18 @@ class Updates:
         if not self.plan.mode.startswith("compiled"):
             return None
         return self.attempt(
-            "steps", lambda: make(partial(recorded.compiled, backend=recorded.inductor)), "compiled"
+            "steps of the envs",
+            lambda: make(partial(recorded.compiled, backend=recorded.inductor)),
+            "compiled",
         )
 
     def attempt(self, what: str, make: Callable[[], T], how: str = "captured") -> T | None:
-        """Capture something, or say why it cannot be."""
+        """Capture something beside single updates, or say why it cannot be."""
         with self._spent:
             try:
                 return make()
             except Exception as error:  # whatever stands in the way, it can be computed as it is
-                self._report(f"{what} cannot be {how}: {_words(error)}")
+                self._report(f"{what} cannot be {how}: {_words(error)}", of_updates=False)
                 return None
 
     def forget(self) -> None:
@@ -267,10 +269,11 @@ class Updates:
                 self._report(f"{how} they cannot be: {_words(error)}")
         return self.algorithm.update
 
-    def _report(self, problem: str) -> None:
+    def _report(self, problem: str, *, of_updates: bool = True) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
-            warnings.warn(f"updates are not all {self.plan.mode}: {problem}", stacklevel=3)
+            what = f"updates are not all {self.plan.mode}: " if of_updates else ""
+            warnings.warn(f"{what}{problem}", stacklevel=3)
 
 
 def _words(error: Exception) -> str:

@@ -230,7 +230,7 @@ def _draws(function: Any) -> bool:
 def _require_static(function: Any, args: Sequence[Any]) -> None:
     """What is recorded runs with other numbers later: no shape and no branch may depend on them."""
     if torch.Tag.data_dependent_output in function.tags:
-        raise Uncapturable(f"{function} looks at a value")
+        raise Uncapturable(f"{function} looks at a value (`.item()`, `if` on a tensor)")
     if torch.Tag.dynamic_output_shape in function.tags:
         indexes = function is torch.ops.aten.index.Tensor
         if not indexes or any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(args[1])):

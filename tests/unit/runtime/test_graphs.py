@@ -242,7 +242,7 @@ def test_a_broken_reward_is_found_though_it_is_clipped(
 
 
 def test_iterations_that_look_at_a_value_stay_in_parts(tmp_path: Path, rehearsed: type[Rehearsal]) -> None:
-    with pytest.warns(UserWarning, match="cannot be captured"):
+    with pytest.warns(UserWarning, match="^more than an update at a time cannot be captured"):
         state, lines, metadata = run_ppo(tmp_path / "parts", hyperparams={"target_kl": 0.5})
     assert len(lines) == 5
     with pytest.MonkeyPatch.context() as patch:
@@ -257,7 +257,7 @@ def test_iterations_that_look_at_a_value_stay_in_parts(tmp_path: Path, rehearsed
     [("sac", 1, 1), ("td3", 1, 2), ("sac", 3, 2), ("td3", 2, 3), ("td3", 3, 4)],
     ids=lambda value: str(value),
 )
-@pytest.mark.filterwarnings("ignore:updates are not all")  # steps need a real GPU
+@pytest.mark.filterwarnings("ignore:the policy's choices cannot be captured")  # steps need a real GPU
 def test_drawing_and_learning_as_one(
     algo: str,
     updates: int,
