@@ -19,8 +19,8 @@ from rl_training.errors import ConfigError, nearest
 from rl_training.experiment import yaml
 from rl_training.experiment.config import KeyPath, TrainConfig, contradictions, plain, to_dict
 from rl_training.experiment.presets import load_preset, preset_names
-from rl_training.experiment.sections import ABSENT, differing
-from rl_training.schema import PositiveInt, section_problems
+from rl_training.experiment.sections import ABSENT, differing, nested
+from rl_training.schema import PositiveInt, section_of, section_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _merge(
 
 def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainConfig:
     """Build the config, or report every mistake in it at once."""
-    values = dict(values)
+    values, misplaced = _without_dotted(TrainConfig, values)
     hyperparams = values.pop("hyperparams", {})
     problems = section_problems(TrainConfig, values)
     entry = None
@@ -189,11 +189,39 @@ def _validated(values: dict[str, Any], origins: Mapping[KeyPath, str]) -> TrainC
     elif entry is not None:
         problems += _hyperparam_problems(entry, hyperparams, values)
     try:
-        if not problems:
+        if not problems and not misplaced:
             return TrainConfig(**values, hyperparams=dict(hyperparams))
     except ConfigError as error:
         problems = error.problems
-    raise ConfigError([_where(problem, origins) + problem for problem in problems])
+    written = [f"{origins[path]}: {_as_section(path, value)}" for path, value in misplaced.items()]
+    raise ConfigError([*written, *(_where(problem, origins) + problem for problem in problems)])
+
+
+def _without_dotted(
+    cls: type[Any], values: Mapping[str, Any], at: KeyPath = ()
+) -> tuple[dict[str, Any], dict[KeyPath, Any]]:
+    """Values without keys like `env.backend`, which name a section as the command line does; and these."""
+    sections = {f.name: section_of(f) for f in dataclasses.fields(cls)}
+    open_ended = {f.name for f in dataclasses.fields(cls) if f.default_factory is dict} | {"hyperparams"}
+    kept: dict[str, Any] = {}
+    dotted: dict[KeyPath, Any] = {}
+    for key, value in values.items():
+        first, dot, _ = str(key).partition(".")
+        section = sections.get(first)
+        if dot and (section or (first in sections and first in open_ended)):
+            dotted[*at, key] = value
+        elif section and isinstance(value, Mapping):
+            kept[key], inner = _without_dotted(section, value, (*at, key))
+            dotted |= inner
+        else:
+            kept[key] = value
+    return kept, dotted
+
+
+def _as_section(path: KeyPath, value: Any) -> str:
+    """What to write instead of a key with dots."""
+    key = ".".join(path)
+    return f"{key}: a section's keys stand inside it: write `{yaml.dump_line(nested(key, value))}`"
 
 
 def _hyperparam_problems(
@@ -214,5 +242,7 @@ def _hyperparam_problems(
 
 def _where(problem: str, origins: Mapping[KeyPath, str]) -> str:
     """Where the key that a problem begins with was written, if it was."""
-    origin = origins.get(tuple(problem.partition(":")[0].split(".")))
+    key = problem.partition(":")[0]
+    unsplit = (origin for path, origin in origins.items() if ".".join(path) == key)  # a key may have dots
+    origin = origins.get(tuple(key.split("."))) or next(unsplit, None)
     return f"{origin}: " if origin else ""

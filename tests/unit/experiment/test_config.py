@@ -102,6 +102,42 @@ hyperparams:
         assert any(problem.startswith(start) for problem in problems), (start, problems)
 
 
+def test_keys_with_dots_in_a_file_are_told_how_to_be_written(tmp_path: Path) -> None:
+    """Their line is the user's, also where a preset has the same key in its section."""
+    text = """preset: ppo/cartpole
+env.backend: native
+hyperparams.gamma: 0.9
+env:
+  frame_skip: 1
+env_kwargs.sutton_barto_reward: true
+num_env: 4
+seed.x: 1
+gama.x: 2
+"""
+    path = written(tmp_path / "dots.yaml", text)
+    inside = "a section's keys stand inside it: write"
+    expected = [
+        f"{path}:2: env.backend: {inside} `env: {{backend: native}}`",
+        f"{path}:3: hyperparams.gamma: {inside} `hyperparams: {{gamma: 0.9}}`",
+        f"{path}:6: env_kwargs.sutton_barto_reward: {inside} `env_kwargs: {{sutton_barto_reward: true}}`",
+        f"{path}:7: num_env: unknown key; did you mean 'num_envs'?",
+        f"{path}:8: seed.x: unknown key; did you mean 'seed'?",
+        f"{path}:9: gama.x: unknown key; known keys: algo, env_id, ",
+    ]
+    problems = problems_of(path)
+    assert problems[:5] == expected[:5]
+    assert problems[5].startswith(expected[5])
+    assert len(problems) == 6
+    top = written(tmp_path / "top.yaml", "include: middle.yaml\n")
+    middle = written(tmp_path / "middle.yaml", MINIMAL + "evaluation.episodes: 3\n")
+    assert problems_of(top) == [f"{middle}:4: evaluation.episodes: {inside} `evaluation: {{episodes: 3}}`"]
+
+
+def test_arguments_of_an_env_may_have_dots_in_their_names(tmp_path: Path) -> None:
+    path = written(tmp_path / "c.yaml", MINIMAL + "env_kwargs: {env.backend: 1}\n")
+    assert load_config(path).env_kwargs == {"env.backend": 1}
+
+
 def test_missing_and_unknown_names(tmp_path: Path) -> None:
     assert problems_of(written(tmp_path / "a.yaml", "seed: 1\n")) == [
         "algo: required, but not given",
