@@ -267,6 +267,48 @@ def test_an_env_that_exists_as_tensors_only_needs_no_setting(tmp_path: Path) -> 
         rl_training.train({**cfg, "collection": "pipelined"})
 
 
+ACTIONS: dict[str, tuple[spaces.Space[Any], torch.dtype, tuple[int, ...]]] = {
+    "box": (spaces.Box(-0.5, 0.25, (2,), np.float32), torch.float32, (2,)),
+    "doubles": (spaces.Box(-0.5, 0.25, (2,), np.float64), torch.float32, (2,)),
+    "discrete": (spaces.Discrete(3), torch.int64, ()),
+    "masked": (spaces.Discrete(3), torch.int64, ()),
+}
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_what_a_step_is_given(kind: str, tmp_path: Path) -> None:
+    """As `docs/extending.md` says: in the checks before training as in training."""
+    space, dtype, shape = ACTIONS[kind]
+    given: list[torch.Tensor] = []
+
+    class Given(BatchedEnv):
+        observation_space = spaces.Dict({"x": spaces.Box(-1.0, 1.0, (1,), np.float32)})
+        action_space = space
+        if kind == "masked":
+            observation_space["action_mask"] = spaces.MultiBinary(3)
+
+        def start(self, seeds: torch.Tensor) -> State:
+            return {"x": torch.zeros(len(seeds), 1)}
+
+        def step(self, state: State, actions: torch.Tensor) -> tuple[State, torch.Tensor, torch.Tensor]:
+            given.append(actions.clone())
+            return state, state["x"].squeeze(1), state["x"].squeeze(1) > 0
+
+        def observe(self, state: State) -> dict[str, torch.Tensor]:
+            mask = torch.tensor([1, 0, 1], dtype=torch.int8).expand(len(state["x"]), 3)
+            return {**state, "action_mask": mask} if kind == "masked" else dict(state)
+
+    register_batched_env(f"test/Given-{kind}-v0", max_episode_steps=9)(Given)
+    rl_training.train(config(tmp_path, env_id=f"test/Given-{kind}-v0", env={}, compile="off"))
+    assert {(actions.dtype, tuple(actions.shape[1:])) for actions in given} == {(dtype, shape)}
+    played = torch.cat([actions for actions in given if len(actions) == 4]).flatten().tolist()
+    if dtype == torch.float32:
+        assert min(played) == -0.5
+        assert max(played) == 0.25
+    else:
+        assert set(played) == ({0, 2} if kind == "masked" else {0, 1, 2})
+
+
 def test_evaluations_are_gymnasiums_episodes(tmp_path: Path) -> None:
     """So they can be compared with those of any other backend."""
     seen = []

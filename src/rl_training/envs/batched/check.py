@@ -179,9 +179,11 @@ def _row(tensors: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
 
 
 def _actions(env: BatchedEnv, seed: int) -> Tensor:
+    """Random ones, in the form in which policies give them."""
     space = copy.deepcopy(env.action_space)
     space.seed(seed)
-    return torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)])).to(env.device)
+    actions = torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)])).to(env.device)
+    return actions.float() if actions.is_floating_point() else actions
 
 
 def _is_row(value: Any) -> bool:
