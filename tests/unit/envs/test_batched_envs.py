@@ -424,6 +424,20 @@ def test_an_env_that_fails_while_it_is_played_is_named_with_the_line(
                 envs.reset()
 
 
+def test_what_stops_a_capture_is_not_taken_for_a_mistake_of_the_env(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with batched("test/Walk-v0", 2) as envs:
+        envs.reset()
+        monkeypatch.setattr(envs.env, "step", refused)
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        for capturing, kind in ((True, RuntimeError), (False, EnvError)):
+            monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)  # noqa: B023
+            with pytest.raises(kind, match="operation not permitted"):
+                envs.step_tensors(torch.tensor([1, 0]))
+
+
 def test_what_stops_a_recording_is_not_taken_for_a_mistake_of_the_env() -> None:
     """Whoever records has to see its own exceptions."""
 
