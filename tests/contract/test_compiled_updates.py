@@ -214,7 +214,7 @@ def test_updates_that_could_not_be_compiled_make_a_resume_less_than_exact(
             ).run_dir
     record = metadata(rl_training.resume(stopped).run_dir)["resumes"][-1]
     assert record["grade"] == "numeric"
-    assert "updates not computed so 1 → 0" in record["reason"]
+    assert "updates not computed so 2 → 0" in record["reason"]
 
 
 def test_updates_that_cannot_be_compiled_any_more_make_a_resume_less_than_exact(
@@ -235,7 +235,7 @@ def test_updates_that_cannot_be_compiled_any_more_make_a_resume_less_than_exact(
     ):
         record = metadata(rl_training.resume(stopped).run_dir)["resumes"][-1]
     assert record["grade"] == "numeric"
-    assert "updates not computed so 0 → 1" in record["reason"]
+    assert "updates not computed so 0 → 2" in record["reason"]
 
 
 REAL = ["dqn", "ppo", "a2c", "c51", "sac", "td3", "crossq", "drqv2"]

@@ -107,26 +107,6 @@ def test_a_resumed_run_equals_one_that_never_stopped(
     assert written["resume_grade"] == {"grade": "exact", "reason": "the state of the batched envs is saved"}
 
 
-@pytest.fixture
-def recorded_as_it_is(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A compiler that compiles nothing; how often the graph of each thing it was given has run."""
-    runs: list[int] = []
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        number = len(runs)
-        runs.append(0)
-
-        def run(*tensors: torch.Tensor) -> Any:
-            runs[number] += 1
-            return graph(*tensors)
-
-        return run
-
-    monkeypatch.setattr(recorded, "inductor", backend)
-    monkeypatch.setattr(compilation, "find_compiler", lambda: "none")
-    return runs
-
-
 @pytest.mark.parametrize(
     ("env_id", "more"),
     [

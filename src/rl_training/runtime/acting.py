@@ -1,4 +1,4 @@
-"""A policy's choices as one piece: for envs on the host a CUDA graph, with envs that are tensors compiled."""
+"""A policy's choices as one piece: a CUDA graph, or compiled; of envs that are tensors, with their step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 from rl_training.errors import EnvError
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.recorded import captured
-from rl_training.runtime.tracing import Recording, Run
+from rl_training.runtime.tracing import CompileRun, Recording
 from rl_training.types import Obs, PolicyOutput, TensorObs, TensorStep
 
 Choose = Callable[[TensorObs], Sequence[Tensor]]
@@ -59,30 +59,44 @@ class CapturedActing:
         ]
 
 
-class CompiledStep:
-    """A policy's choices for envs that are tensors and what comes of them, compiled as one piece."""
+class CompiledActing:
+    """`choose` as one piece of machine code, without what lies between the operations of small networks."""
 
-    def __init__(
-        self, step: Step, obs: TensorObs, compile_run: Callable[[Run, Sequence[Tensor]], Run]
-    ) -> None:
-        """`step` writes to nothing but what envs keep; `obs` are an example of what it will be given."""
-        leaves, self._given = tree_flatten(obs)
-        self._made: TreeSpec | None = None
+    def __init__(self, choose: Choose, obs: TensorObs, compile_run: CompileRun) -> None:
+        """`obs` are an example of what it will be given."""
+        leaves, given = tree_flatten(obs)
 
         @torch.no_grad()
         def run(*parts: Tensor) -> list[Tensor]:
-            output, result = step(tree_unflatten(list(parts), self._given))
+            return list(choose(tree_unflatten(list(parts), given)))
+
+        self._run = compile_run(run, leaves)
+
+    def __call__(self, obs: TensorObs) -> Sequence[Tensor]:
+        """What follows from these observations."""
+        return self._run(obs) if isinstance(obs, Tensor) else self._run(*tree_leaves(obs))
+
+
+class CompiledStep:
+    """A policy's choices for envs that are tensors and what comes of them, compiled as one piece."""
+
+    def __init__(self, step: Step, obs: TensorObs, compile_run: CompileRun) -> None:
+        """`step` writes to nothing but what envs keep; `obs` are an example of what it will be given."""
+        self._made: TreeSpec | None = None
+
+        def choose(obs: TensorObs) -> list[Tensor]:
+            output, result = step(obs)
             said = (output.actions, output.logprobs, output.values)
             came = [getattr(result, field.name) for field in dataclasses.fields(TensorStep)]
             found, self._made = tree_flatten((said, came))
             return found
 
-        self._run = compile_run(run, leaves)
+        self._run = CompiledActing(choose, obs, compile_run)
 
     def __call__(self, obs: TensorObs) -> tuple[PolicyOutput, TensorStep]:
         """One step of all envs."""
         try:
-            found = self._run(*tree_leaves(obs))
+            found = self._run(obs)
         except Exception as error:  # an index beside a tensor, say: machine code knows no lines of Python
             words = f"{type(error).__name__}: {' '.join(str(error).split())}"
             hint = "with compile: off the line is named"

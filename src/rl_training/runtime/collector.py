@@ -17,11 +17,12 @@ from rl_training.envs.vector import VectorEnv
 from rl_training.errors import NonFiniteError
 from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import Staging, to_tensor
-from rl_training.runtime.acting import CapturedActing, Choose, Step
+from rl_training.runtime.acting import CapturedActing, Choose, CompiledActing, Step
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
 from rl_training.runtime.statistics import EpisodeStatistics
 from rl_training.runtime.stepping import ended_mask, make_stepping
+from rl_training.runtime.tracing import CompileRun
 from rl_training.types import (
     Array,
     Averaging,
@@ -75,6 +76,10 @@ Store: TypeAlias = Callable[[Tensor, StepResult], None]
 """Takes in the policy's actions and what came of them; what is kept must be copied."""
 
 
+CompileChoices: TypeAlias = "Callable[[Callable[[CompileRun], CompiledActing]], CompiledActing | None]"
+"""Tries to make the policy's choices with a compiler."""
+
+
 class Collector:
     """Steps the envs with a policy and keeps what belongs to the stream of experience."""
 
@@ -105,6 +110,9 @@ class Collector:
         self.capture: Callable[[str, Callable[[], CapturedActing]], CapturedActing | None] | None = None
         """Tries to make a graph of steps, if there is to be one."""
         self._acting: CapturedActing | None = None
+        self.compiling: CompileChoices | None = None
+        """Tries to compile the policy's choices, if they are to be."""
+        self._choices: CompiledActing | None = None
         self.together: Step | None = None
         """`step_together`, compiled, where that is done."""
         self._staging: Staging | None = None
@@ -181,7 +189,14 @@ class Collector:
             buffer.observe(self._acting.seen)
             return PolicyOutput(chosen, logprobs, values), actions
         policy, state = self.policy, self.state
-        output = policy.act(buffer.observe(self.obs, state), state, generator=self.generator)
+        seen = buffer.observe(self.obs, state)
+        if self.compiling is not None:
+            attempt, self.compiling = self.compiling, None
+            self._choices = attempt(lambda compiled: CompiledActing(self._decide_all, seen, compiled))
+        if self._choices is not None:
+            chosen, logprobs, values, actions = self._choices(seen)
+            return PolicyOutput(chosen, logprobs, values), actions
+        output = policy.act(seen, state, generator=self.generator)
         actions = policy.env_actions(output.actions)
         # On the host actions are waited for here, which is no time of the envs.
         return output, actions if self.stepping.tensors else self.to_host(actions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,13 +23,11 @@ from rl_training.algorithms.base import Algorithm
 from rl_training.runtime import recorded
 from rl_training.runtime.device import find_compiler, hand_back_memory
 from rl_training.runtime.products import quicker
-from rl_training.runtime.tracing import Run, Uncapturable
+from rl_training.runtime.tracing import CompileRun, Uncapturable
 from rl_training.types import Batch, UpdateResult
 
 Mode = Literal["eager", "compiled", "captured", "compiled and captured"]
 Update = Callable[[Batch], UpdateResult]
-Compile = Callable[[Run, Sequence[Tensor]], Run]
-"""Compiles a computation, given what it is to be tried on."""
 T = TypeVar("T")
 
 SECONDS_TO_COMPILE = {"cpu": (15.0, 15.0), "cuda": (5.0, 10.0)}
@@ -183,7 +181,7 @@ class Updates:
         """Updates to be captured as part of something larger; None where nothing is captured."""
         if not self.plan.mode.endswith("captured"):
             return None
-        mode: Mode = "compiled" if self.plan.mode.startswith("compiled") else "eager"
+        mode: Mode = "compiled" if self.compiles else "eager"
         inner = Updates(self.algorithm, Plan(mode, self.plan.reason))
         inner.problems, inner._spent = self.problems, self._spent  # what it meets is told as ours
         self._inner = inner
@@ -197,15 +195,17 @@ class Updates:
         self._rounds += found is not None
         return found
 
-    def compile_step(self, make: Callable[[Compile], T]) -> T | None:
-        """Compile a step of envs that are tensors, where updates are; else None, and why if it cannot be."""
-        if not self.plan.mode.startswith("compiled"):
-            return None
-        return self.attempt(
-            "steps of the envs",
-            lambda: make(partial(recorded.compiled, backend=recorded.inductor)),
-            "compiled",
-        )
+    @property
+    def compiles(self) -> bool:
+        """Whether updates are compiled, and so is what else can be."""
+        return self.plan.mode.startswith("compiled")
+
+    def compile(self, what: str, make: Callable[[CompileRun], T]) -> T | None:
+        """Compile something beside updates, or say why it cannot be."""
+        how = partial(recorded.compiled, backend=recorded.inductor)
+        found = self.attempt(what, lambda: make(how), "compiled")
+        hand_back_memory()
+        return found
 
     def attempt(self, what: str, make: Callable[[], T], how: str = "captured") -> T | None:
         """Capture something beside single updates, or say why it cannot be."""
@@ -253,7 +253,7 @@ class Updates:
     def _make(self, kind: Hashable, batch: Batch) -> Update:
         """The update for batches like this one: the plain one if there is no other way, or none that pays."""
         captures = self.plan.mode.endswith("captured")
-        compiles = self.plan.mode.startswith("compiled") and kind in self._common
+        compiles = self.compiles and kind in self._common
         if len(self._ready) >= MAX_RECORDINGS:
             self._report(f"there are more than {MAX_RECORDINGS} kinds and shapes of them")
             return self.algorithm.update

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -61,12 +62,14 @@ class OnPolicyTrainer(Trainer):
         """An iteration as one graph."""
 
     def prepare(self) -> None:
-        """With envs on the GPU whole iterations can be captured, from the second on; else single steps."""
-        collector, inner = self.collector, self.updates.within_graphs()
+        """Steps are compiled or captured too; with envs on the GPU whole iterations, from the second on."""
+        collector, updates, inner = self.collector, self.updates, self.updates.within_graphs()
         if collector.state is not None:
             return
-        if collector.stepping.tensors:
+        if updates.compiles and collector.stepping.tensors:
             collector.together = self._compiled_step()
+        elif updates.compiles and inner is None:
+            collector.compiling = partial(updates.compile, "the policy's choices")
         if inner is None:
             return
         if not collector.stepping.tensors:
@@ -75,11 +78,11 @@ class OnPolicyTrainer(Trainer):
             self._inner = inner
 
     def _compiled_step(self) -> Step | None:
-        """Policy and envs that are tensors in one piece, where updates are compiled too."""
+        """Policy and envs that are tensors in one piece."""
         with torch.inference_mode():
             obs = self.buffer.observe(self.collector.stepping.observations())
-        return self.updates.compile_step(
-            lambda compiled: CompiledStep(self.collector.step_together, obs, compiled)
+        return self.updates.compile(
+            "steps of the envs", lambda compiled: CompiledStep(self.collector.step_together, obs, compiled)
         )
 
     def iterate(self) -> None:

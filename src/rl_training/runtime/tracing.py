@@ -27,6 +27,8 @@ from rl_training.types import Batch, UpdateResult
 Tensors = Sequence[Tensor]
 Run = Callable[..., Sequence[Tensor]]
 """Takes tensors, one after the other, and gives tensors."""
+CompileRun = Callable[[Run, Sequence[Tensor]], Run]
+"""Compiles a computation, given what it is to be tried on."""
 
 
 class Uncapturable(Exception):  # noqa: N818 - it says what is so, and is no mistake
@@ -229,7 +231,8 @@ def _draws(function: Any) -> bool:
 
 def _require_static(function: Any, args: Sequence[Any]) -> None:
     """What is recorded runs with other numbers later: no shape and no branch may depend on them."""
-    if torch.Tag.data_dependent_output in function.tags:
+    # In inference mode `bool` of a tensor arrives whole, and has no tag.
+    if torch.Tag.data_dependent_output in function.tags or function is torch.ops.aten.is_nonzero.default:
         raise Uncapturable(f"{function} looks at a value (`.item()`, `if` on a tensor)")
     if torch.Tag.dynamic_output_shape in function.tags:
         indexes = function is torch.ops.aten.index.Tensor

@@ -108,10 +108,12 @@ def test_recording_leaves_no_trace_and_replays_go_on() -> None:
     assert torch.equal(weights[1:], drawn)
 
 
-def test_whoever_reads_a_value_is_not_captured() -> None:
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("look", [float, bool], ids=["number", "truth"])
+def test_whoever_reads_a_value_is_not_captured(look: Callable[[Tensor], float], inference: bool) -> None:
     weights = torch.ones(2)
-    with pytest.raises(Uncapturable, match="value"):
-        captured(lambda: [weights * float(weights.mul_(2).sum())])
+    with torch.inference_mode(inference), pytest.raises(Uncapturable, match="looks at a value"):
+        captured(lambda: [weights * look(weights.mul_(2).sum())])
     assert torch.equal(weights, torch.ones(2))
 
 

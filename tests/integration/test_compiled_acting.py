@@ -1,0 +1,116 @@
+"""A policy's choices for envs on the host, compiled where updates are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rl_training
+from rl_training.experiment.checkpoint import read_checkpoint
+from rl_training.policies.actor_critic import ActorCritic
+
+STEPS, ENVS = 192, 4
+
+
+def config(tmp_path: Path, **more: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "algo": "ppo",
+        "env_id": "CartPole-v1",
+        "num_envs": ENVS,
+        "total_timesteps": STEPS,
+        "output_dir": str(tmp_path),
+        "network": {"hidden": [8]},
+        "hyperparams": {"num_steps": 16, "num_minibatches": 2, "update_epochs": 1},
+        "env": {"max_episode_steps": 12, "normalize_obs": True},
+        "evaluation": {"every_steps": 0},
+        "logging": {"every_steps": 64, "tensorboard": False},
+    }
+    return {**base, **more}
+
+
+def weights(result: Any) -> dict[str, torch.Tensor]:
+    return read_checkpoint(result.checkpoint_path).state["policy"]
+
+
+def problems(result: Any) -> list[str]:
+    metadata = json.loads((result.run_dir / "metadata.json").read_text())
+    assert metadata["compilation"]["updates"] == "compiled"
+    return list(metadata["compilation"]["problems"])
+
+
+class StopAt(rl_training.Callback):
+    def on_update(self, trainer: Any) -> None:
+        if trainer.global_step >= STEPS // 2:
+            trainer.interrupt("the test")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"env_id": "Pendulum-v1", "algo": "a2c"},
+        {"env_id": "axiom/Masked-v0", "env": {}},
+    ],
+    ids=["discrete", "continuous", "masked"],
+)
+def test_they_are_the_plain_ones_and_resumed_exactly(
+    more: dict[str, Any], tmp_path: Path, recorded_as_it_is: list[int]
+) -> None:
+    cfg = config(tmp_path, **more)
+    if cfg["algo"] == "a2c":
+        cfg["hyperparams"] = {"num_steps": 16}
+    plain = rl_training.train({**cfg, "compile": "off"})
+    assert recorded_as_it_is == []
+    compiled = rl_training.train({**cfg, "compile": "on"})
+    tried = 1
+    assert recorded_as_it_is[0] == STEPS // ENVS + tried  # every step, and once to compare
+    assert problems(compiled) == []
+    theirs = weights(plain)
+    for name, tensor in weights(compiled).items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-6, msg=name)
+    stopped = rl_training.train({**cfg, "compile": "on"}, callbacks=StopAt())
+    resumed = rl_training.resume(stopped.run_dir)
+    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
+    assert [record["grade"] for record in metadata["resumes"]] == ["exact"]
+    for name, tensor in weights(compiled).items():
+        assert torch.equal(tensor, weights(resumed)[name]), name
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"algo": "recurrent_ppo"},
+        {"env_id": "Pendulum-v1", "network": {"hidden": [8], "distribution": "state_dependent"}},
+        {"collection": "pipelined"},
+    ],
+    ids=["memory", "noise", "pipelined"],
+)
+def test_policies_with_a_state_and_samplers_choose_as_they_are(
+    more: dict[str, Any], tmp_path: Path, recorded_as_it_is: list[int]
+) -> None:
+    rl_training.train(config(tmp_path, compile="on", **more))
+    updates = 0 if more.get("algo") == "recurrent_ppo" else 1
+    assert len(recorded_as_it_is) == updates
+
+
+def test_a_policy_that_looks_at_a_value_is_asked_as_it_is(
+    tmp_path: Path, recorded_as_it_is: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = rl_training.train(config(tmp_path, compile="on"))
+    act = ActorCritic.act
+
+    def looks(self: Any, obs: Any, *args: Any, **kwargs: Any) -> Any:
+        assert bool(obs.isfinite().all())
+        return act(self, obs, *args, **kwargs)
+
+    monkeypatch.setattr(ActorCritic, "act", looks)
+    with pytest.warns(UserWarning, match="^the policy's choices cannot be compiled: .* looks at a value"):
+        result = rl_training.train(config(tmp_path, compile="on"))
+    assert len(problems(result)) == 1
+    theirs = weights(plain)
+    for name, tensor in weights(result).items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-6, msg=name)
