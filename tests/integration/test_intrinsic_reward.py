@@ -48,6 +48,15 @@ def same(a: Any, b: Any) -> bool:
     return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
+def test_a_run_goes_on_with_it_in_more_envs(tmp_path: Path) -> None:
+    run_dir = rl_training.train(settings(tmp_path)).run_dir
+    before = state_of(run_dir)["intrinsic"]["scale"]["moments"]
+    rl_training.resume(run_dir, num_envs=4, total_timesteps=512, allow_drift=True)
+    scale = state_of(run_dir)["intrinsic"]["scale"]
+    assert len(scale["returns"]) == 4
+    assert scale["moments"][2] == before[2] + 256
+
+
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "trpo", "recurrent_ppo"])
 def test_resume_is_exact_with_it(algo: str, tmp_path: Path) -> None:
     hyperparams = {"num_steps": 32} if algo == "a2c" else {"num_steps": 32, "num_minibatches": 2}

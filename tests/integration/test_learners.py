@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+import torch
 from test_pipelined import STEPS, Dawdling, Sleepy, Stop, learned, quick_env, rows
 from test_pipelined import settings as settings_of_one
 
@@ -64,6 +65,42 @@ def test_the_number_of_learners_is_changed_only_if_that_is_allowed(tmp_path: Pat
     assert resumed.metrics["global_step"] == 5 * STEPS
     metadata = json.loads((run_dir / "metadata.json").read_text())
     assert [resume["grade"] for resume in metadata["resumes"]] == ["drift", "drift"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"learners": 2}, {"learners": 1}),
+        ({"learners": 1}, {"learners": 2}),
+        ({"learners": 2}, {"learners": 4}),
+        ({"learners": 4}, {"learners": 2}),
+        ({"learners": 2}, {"num_envs": 8}),
+        ({"learners": 2}, {"learners": 4, "num_envs": 8}),  # the first two go on with their envs
+        ({"learners": 1}, {"num_envs": 8}),
+        ({"learners": 1}, {"env": {"backend": "native"}}),  # as many envs, in other episodes
+        ({"learners": 1, "collection": "pipelined"}, {"num_envs": 8}),
+        ({"learners": 1, "collection": "pipelined"}, {"env": {"backend": "native"}}),
+    ],
+)
+def test_rewards_are_divided_by_the_same_in_whatever_envs_a_run_goes_on(
+    before: dict[str, Any], after: dict[str, Any], tmp_path: Path
+) -> None:
+    """Nothing that was seen is forgotten, and running returns are of the episodes that are under way."""
+    config = settings(tmp_path, env={"backend": "sync", "normalize_reward": True}, **before)
+    run_dir = rl_training.train(config, callbacks=[Stop(2 * STEPS)]).run_dir
+    resumed = rl_training.resume(run_dir, allow_drift=True, callbacks=[Stop(3 * STEPS)], **after)
+    checkpoint = read_checkpoint(resumed.checkpoint_path).state
+    streams = [checkpoint, *checkpoint.get("learners", {}).values()]
+    now = {"num_envs": 4, **before, **after}
+    assert len(streams) == now["learners"]
+    moments = streams[0]["collector"]["rewards"]["moments"]
+    assert moments[2] >= resumed.metrics["global_step"] >= 3 * STEPS
+    for stream in streams:
+        assert stream["collector"]["rewards"]["moments"] == moments
+        returns = torch.as_tensor(stream["collector"]["rewards"]["returns"])
+        lengths = torch.as_tensor(stream["envs"]["lengths"]).double()  # each step brings 1
+        assert len(returns) == now["num_envs"] // now["learners"]
+        assert torch.allclose(returns, (1.0 - 0.99**lengths) / (1.0 - 0.99))
 
 
 def test_an_agent_learns_on_from_what_the_first_learner_knows(tmp_path: Path) -> None:

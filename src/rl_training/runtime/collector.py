@@ -124,8 +124,9 @@ class Collector:
             self.started = True
 
     def abandon_episodes(self) -> None:
-        """Forget what the policy remembers of episodes that could not be restored."""
+        """Forget what the policy and running returns remember of episodes that could not be restored."""
         self.state = self.policy.initial_state(self.envs.num_envs)
+        self.rewards.abandon()
 
     def collect(self, buffer: RolloutBuffer) -> Tensor:
         """Fill an on-policy buffer and return the values of the observations after its last step."""

@@ -181,6 +181,11 @@ class OnPolicyTrainer(Trainer):
         if self.intrinsic is not None and "intrinsic" in state:
             self.intrinsic.load_state_dict(state["intrinsic"])
 
+    def episodes_abandoned(self) -> None:
+        """Begin the returns of the novelty reward anew, one for each env that there is now."""
+        if self.intrinsic is not None:
+            self.intrinsic.scale.abandon()
+
     def family_metrics(self) -> dict[str, float]:
         """How much of the returns' variance the critic explains."""
         explained = explained_variance(self.buffer.values, self.buffer.returns)

@@ -142,7 +142,7 @@ class PipelinedCollector(Collector):
             self.exploration.load_state_dict(positions["exploration"])
 
     def abandon_episodes(self) -> None:
-        """Forget what the policy remembers of episodes that could not be restored.
+        """Have the sampler forget what it remembers of episodes that could not be restored.
 
         Steps that have not been handed out belong to them; a rollout stands for itself.
         """

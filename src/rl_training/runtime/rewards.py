@@ -5,7 +5,7 @@ Arrays and tensors are treated alike, so that rewards on a device are never read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ class RewardTransform:
         self.settings, self.averaging = settings, averaging
         self.is_identity = settings.scale == 1.0 and not settings.normalize and settings.clip is None
         """Nothing to do: the learner sees what the env gave."""
+        self._num_envs = num_envs
         self.returns: Any = np.zeros(num_envs, np.float64)
         self.mean: Any = 0.0
         self.variance: Any = 1.0
@@ -111,15 +112,27 @@ class RewardTransform:
             for name in ("returns", "mean", "variance", "count"):
                 setattr(self, name, torch.tensor(getattr(self, name), dtype=torch.float64, device=device))
 
+    @property
+    def moments(self) -> list[float]:
+        """Mean and variance of the discounted returns seen so far, and how many that were."""
+        return [float(self.mean), float(self.variance), float(self.count)]
+
+    @moments.setter
+    def moments(self, moments: Sequence[float]) -> None:
+        self.mean, self.variance, self.count = moments
+
     def state_dict(self) -> dict[str, Any]:
         """Running statistics and the return of each env's current episode."""
-        moments = [float(self.mean), float(self.variance), float(self.count)]
-        return {"returns": 1.0 * self.returns, "moments": moments}  # a copy, of either kind
+        return {"returns": 1.0 * self.returns, "moments": self.moments}  # a copy, of either kind
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave."""
         self.returns = torch.as_tensor(state["returns"], dtype=torch.float64).numpy(force=True).copy()
-        self.mean, self.variance, self.count = state["moments"]
+        self.moments = state["moments"]
+
+    def abandon(self) -> None:
+        """Begin the return of every env anew: its episode could not be restored, and envs may be others."""
+        self.returns = np.zeros(self._num_envs, np.float64)
 
 
 def _sqrt(x: Any) -> Any:

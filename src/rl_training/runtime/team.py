@@ -95,10 +95,13 @@ class Team:
                     f"({'; '.join([*problems, *theirs])}); use compile: off"
                 )
 
-    def begin(self, mode: str, counters: Mapping[str, int]) -> None:
-        """Have everybody go on from what the first learner knows, if that has not been done."""
+    def begin(self, mode: str, counters: Mapping[str, int], moments: list[float]) -> None:
+        """Have everybody go on from what the first learner knows, if that has not been done.
+
+        `moments` are those of its rewards: all learners divide by the same, also those that are new.
+        """
         if not self._begun:
-            self._ask("begin", self.algorithm.state_dict(), mode, counters)
+            self._ask("begin", self.algorithm.state_dict(), mode, counters, moments)
             self._begun = True
 
     @property

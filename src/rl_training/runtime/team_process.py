@@ -47,13 +47,14 @@ class _Member:
         """Do as told."""
         return packed(getattr(self, command)(*payload))
 
-    def begin(self, algorithm: Any, mode: str, counters: Mapping[str, int]) -> None:
+    def begin(self, algorithm: Any, mode: str, counters: Mapping[str, int], moments: list[float]) -> None:
         """Know what the first learner knows, and be where it is."""
         trainer = self.trainer
         trainer.algorithm.load_state_dict(unpacked(algorithm))
         trainer.updates.adopt(mode)
         for name, value in counters.items():
             setattr(trainer, name, value)
+        trainer.collector.rewards.moments = moments
         trainer.collector.start()
         trainer.prepare()
 

@@ -178,7 +178,8 @@ class Trainer(ABC):
         if self.team is None:
             self._iterate()
         else:
-            self.team.begin(self.updates.plan.mode, self._counters())
+            moments = self.collector.rewards.moments
+            self.team.begin(self.updates.plan.mode, self._counters(), moments)
             self.team.advance(self._iterate, self.collector.statistics, self.updates.problems)
         self.iteration += 1
         if self.logbook.due(self.previous_step, self.global_step):

@@ -69,3 +69,16 @@ def test_identity_is_recognised_and_state_survives() -> None:
     again.apply(theirs, np.zeros((5, 2)))
     np.testing.assert_array_equal(mine, theirs)
     assert (first.mean, first.variance, first.count) == (again.mean, again.variance, again.count)
+
+
+def test_abandoned_episodes_leave_their_moments_and_nothing_else() -> None:
+    """As many running returns as there are envs now, whatever was saved."""
+    before, after = RewardTransform(RewardSettings(normalize=True), 2), RewardTransform(RewardSettings(), 3)
+    before.apply(np.full((5, 2), 7.0), np.zeros((5, 2)))
+    after.load_state_dict(before.state_dict())
+    assert len(after.returns) == 2
+    assert after.returns.all()
+    after.abandon()
+    assert after.returns.tolist() == [0.0, 0.0, 0.0]
+    assert after.moments == before.moments
+    assert after.moments[2] == 10.0
