@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,87 @@ def test_when_the_first_is_killed_the_others_end(tmp_path: Path) -> None:
     assert not shared_memory((process.pid, *found, *inner))
     (run_dir,) = tmp_path.iterdir()
     assert_resumes_exactly(run_dir, tmp_path / "whole", **how)
+
+
+class Ask(rl_training.Callback):
+    def on_collect(self, trainer: Any) -> None:
+        trainer.state_dict()
+
+
+def test_learners_in_the_middle_of_an_iteration_cannot_be_asked_for_their_state(tmp_path: Path) -> None:
+    with pytest.raises(AxiomError, match=r"in the middle of an iteration.* a callback can ask in on_update"):
+        rl_training.train(settings(tmp_path, **TOGETHER), callbacks=[Ask()])
+
+
+class AskInTime(rl_training.Callback):
+    def on_update(self, trainer: Any) -> None:
+        self.state = trainer.state_dict()
+        trainer.stop("the test")
+
+
+def test_between_iterations_they_can(tmp_path: Path) -> None:
+    callback = AskInTime()
+    rl_training.train(settings(tmp_path, **TOGETHER), callbacks=[callback])
+    assert list(callback.state["learners"]) == ["1"]
+
+
+class UpdateAlone(rl_training.Callback):
+    """Makes an update of its own, of which the other learners know nothing."""
+
+    def __init__(self, hook: str, *, compiled: bool, swallows: bool) -> None:
+        self.hook, self.compiled, self.swallows = hook, compiled, swallows
+        setattr(self, hook, self.act)
+
+    def act(self, trainer: Any) -> None:
+        if trainer.global_step < 128:
+            return  # so that what is compiled is there
+        update = trainer.updates if self.compiled else trainer.algorithm.update
+        with suppress(Exception) if self.swallows else nullcontext():
+            update(trainer.batch())
+
+
+@pytest.mark.parametrize(
+    ("hook", "compiled", "swallows"),
+    [
+        ("on_update", False, False),
+        ("on_update", False, True),
+        ("on_update", True, False),
+        ("on_collect", False, False),
+        ("on_collect", True, False),
+        ("on_train_end", False, False),
+    ],
+)
+def test_an_update_of_one_learner_alone_is_an_error(
+    hook: str, compiled: bool, swallows: bool, tmp_path: Path
+) -> None:
+    config = settings(
+        tmp_path, total_timesteps=192, checkpoint={"every_steps": 0},
+        compile="on" if compiled else "off", **TOGETHER,
+    )  # fmt: skip
+    callback = UpdateAlone(hook, compiled=compiled, swallows=swallows)
+    with pytest.raises(AxiomError, match=r"a mean was asked for in which none .* use learners: 1"):
+        rl_training.train(config, callbacks=[callback])
+    assert not multiprocessing.active_children()
+    saved = list(tmp_path.glob("*/checkpoints/step_192"))
+    assert len(saved) == (hook == "on_train_end")  # what is trained is not lost by it
+
+
+class MeanTooMany(rl_training.Callback):
+    """Has the first learner wait for a mean when all others are done."""
+
+    def on_train_start(self, trainer: Any) -> None:
+        learn_statistics = trainer.collector.learn_statistics
+
+        def and_wait(buffer: Any) -> None:
+            learn_statistics(buffer)
+            trainer.seat(torch.zeros(1))
+
+        trainer.collector.learn_statistics = and_wait
+
+
+def test_an_iteration_that_was_cut_short_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(AxiomError, match="a mean was asked for in which none"):
+        rl_training.train(settings(tmp_path, total_timesteps=192, **TOGETHER), callbacks=[MeanTooMany()])
 
 
 class Meddle(rl_training.Callback):

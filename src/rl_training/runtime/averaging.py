@@ -64,6 +64,8 @@ class Seat:
         self._arrived, self._lock = arrived.numpy(), meeting.lock
         self.abandoned = False
         """Whether somebody was waited for who will not come."""
+        self.open, self.refused = True, False
+        """Whether the others take part, and whether a mean was asked for while they did not."""
         self._meetings = 0
         self._alone = False
         self._number = next(number for number in range(len(_seats) + 1) if number not in _seats)
@@ -87,6 +89,9 @@ class Seat:
         """The mean, found by meeting the others."""
         if self._alone:
             return values.clone()
+        if not self.open:
+            self.refused = True
+            raise Abandoned
         flat = values.reshape(-1)
         parts = [self._meet(part) for part in torch.split(flat, ROOM // values.element_size())]
         return torch.cat(parts).view_as(values)

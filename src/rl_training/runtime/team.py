@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import Any, Self
 
@@ -52,6 +52,7 @@ class Team:
         context = process_context()
         meeting = Meeting(context, others + 1)
         self.seat = Seat(meeting, 0, self._missing)
+        self.seat.open = False
         self._pipes: list[Any] = []
         self._processes: list[Any] = []
         weakref.finalize(self, kill, self._processes, os.getpid())
@@ -82,12 +83,17 @@ class Team:
         `problems` with its way to compute updates all others must have, too: rounding has to be the same.
         """
         self._order("advance")
+        self.seat.open = True
         try:
             iterate()
         except Exception:
             if not self.seat.abandoned:
                 raise  # else the answers say why
-        for number, (episodes, theirs) in enumerate(self._finish(), 1):
+        finally:
+            self.seat.open = False
+        answers = self._finish()
+        self._require_all()
+        for number, (episodes, theirs) in enumerate(answers, 1):
             statistics.extend(**episodes)
             if list(problems) != theirs:
                 raise AxiomError(
@@ -103,6 +109,24 @@ class Team:
         if not self._begun:
             self._ask("begin", self.algorithm.state_dict(), mode, counters, moments)
             self._begun = True
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """While callbacks act, which only the first learner has: there is nothing that all do together."""
+        before, self.seat.open = self.seat.open, False
+        try:
+            yield
+        finally:
+            self.seat.open = before
+            self._require_all()
+
+    def _require_all(self) -> None:
+        """Refuse what the others took no part in, whatever became of the error that said so at once."""
+        if self.seat.refused or self.seat.abandoned:
+            raise AxiomError(
+                "learners: a mean was asked for in which none of the others takes part. Does a callback make "
+                "updates? Only the first learner has callbacks: use learners: 1"
+            )
 
     @property
     def resume_grade(self) -> Grade:
@@ -153,6 +177,11 @@ class Team:
 
     def _order(self, command: str, *payload: Any, each: Sequence[Sequence[Any]] | None = None) -> None:
         """Give a command, without waiting for what comes of it."""
+        if not self._idle:
+            raise AxiomError(
+                "the other learners are in the middle of an iteration: they cannot be asked for more now; "
+                "a callback can ask in on_update"
+            )
         self._idle = False
         for pipe, own in zip(self._pipes, each or [payload] * len(self._pipes), strict=True):
             with suppress(OSError):  # it is dead, which shows when it should answer

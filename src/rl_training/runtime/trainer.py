@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -301,7 +302,8 @@ class Trainer(ABC):
 
     def _each(self, hook: str, *args: Any) -> None:
         for callback in self.callbacks:
-            getattr(callback, hook)(self, *args)
+            with nullcontext() if self.team is None else self.team.resting():
+                getattr(callback, hook)(self, *args)
 
     def _log(self) -> None:
         """Write a line; metrics are read first, so that what the device still had to do is in the times."""

@@ -91,6 +91,19 @@ def test_who_waits_in_vain_is_told() -> None:
     seat.leave()
 
 
+def test_while_the_others_rest_nobody_waits_for_them() -> None:
+    seat = Seat(Meeting(multiprocessing.get_context(), 2), 0)
+    seat.open = False
+    with seat.alone():
+        assert float(seat(torch.tensor(3.0))) == 3.0
+    assert not seat.refused
+    with pytest.raises(Abandoned):
+        seat(torch.zeros(1))
+    assert seat.refused
+    assert not seat.abandoned
+    seat.leave()
+
+
 def test_who_dies_with_the_lock_is_not_waited_for() -> None:
     meeting = Meeting(multiprocessing.get_context(), 2)
     seat = Seat(meeting, 0, lambda dead: dead)
