@@ -119,21 +119,34 @@ def test_an_agent_learns_on_from_what_the_first_learner_knows(tmp_path: Path) ->
 
 def test_what_cannot_be_learned_together_is_refused(tmp_path: Path) -> None:
     for more, reason in [
-        ({"algo": "trpo"}, "learners: 2 cannot be combined with algo 'trpo': a line search"),
+        (
+            {"algo": "trpo"},
+            "learners: 2 cannot be combined with algo 'trpo': a line search.*; use learners: 1",
+        ),
         ({"algo": "recurrent_ppo"}, "learners: 2 cannot be combined with algo 'recurrent_ppo': sequences"),
-        ({"collection": "pipelined"}, "learners: 2 cannot .* collection 'pipelined'"),
-        ({"intrinsic": {"kind": "rnd"}}, r"learners: 2 cannot .* intrinsic\.kind"),
-        ({"threads": 2}, "learners: 2 cannot .* threads 2"),
-        ({"learners": 3}, "learners: 3 does not divide num_envs: 4"),
+        (
+            {"collection": "pipelined"},
+            "learners: 2 cannot .* collection 'pipelined'.*; use collection: serial, or learners: 1",
+        ),
+        ({"intrinsic": {"kind": "rnd"}}, r"learners: 2 cannot .* intrinsic\.kind.*; use learners: 1"),
+        ({"threads": 2}, "learners: 2 cannot .* threads 2.*; use threads: 1"),
+        ({"learners": 3}, "learners: 3 does not divide num_envs: 4; use 2 or 4$"),
+        ({"learners": 3, "num_envs": 8}, "learners: 3 does not divide num_envs: 8; use 2 or 4$"),
+        ({"learners": 9, "num_envs": 7}, "learners: 9 does not divide num_envs: 7; use 7$"),
         ({"learners": 0}, "learners"),
         (
             {"hyperparams": {"num_steps": 3, "num_minibatches": 4}},
-            r"learners: for each of 2, hyperparams\.num_minibatches: 4 does not divide the batch",
+            r"learners: for each of 2, hyperparams\.num_minibatches: 4 does not divide the batch"
+            r".*; use learners: 1$",
+        ),
+        (
+            {"learners": 3, "hyperparams": {"num_steps": 3, "num_minibatches": 4}},
+            "learners: 3 does not divide num_envs: 4; use 1$",  # neither 2 nor 4 could share out a batch
         ),
     ]:
         with pytest.raises(ConfigError, match=reason):
             rl_training.train(settings(tmp_path, **more))
-    with pytest.raises(ConfigError, match="learners: 'dqn' is not on-policy"):
+    with pytest.raises(ConfigError, match=r"learners: 'dqn' is not on-policy.*; use learners: 1"):
         rl_training.train(algo="dqn", env_id="CartPole-v1", learners=2, output_dir=str(tmp_path))
     with pytest.raises(ConfigError, match="learners: several need a function that makes the env"):
         rl_training.train(settings(tmp_path, num_envs=2), env=quick_env())

@@ -195,12 +195,19 @@ class TrainConfig:
             return []
         entry = registry.algorithm(self.algo)
         if entry.family != "on-policy":
-            return [f"learners: {self.algo!r} is not on-policy; only rollouts are learned from together"]
+            return [
+                f"learners: {self.algo!r} is not on-policy, and only rollouts are learned from together; "
+                "use learners: 1"
+            ]
         reasons = {
-            f"algo {self.algo!r}: {entry.cls.alone_only}": bool(entry.cls.alone_only),
-            "collection 'pipelined': a learner collects by itself": self.collection != "serial",
-            "intrinsic.kind: a bonus is of what one learner has seen": self.intrinsic.kind != "none",
-            f"threads {self.threads}: learners have a thread each": self.threads != 1,
+            f"algo {self.algo!r}: {entry.cls.alone_only}; use learners: 1": bool(entry.cls.alone_only),
+            "collection 'pipelined': a learner collects by itself; use collection: serial, or learners: 1": (
+                self.collection != "serial"
+            ),
+            "intrinsic.kind: a bonus is of what one learner has seen; use learners: 1": (
+                self.intrinsic.kind != "none"
+            ),
+            f"threads {self.threads}: learners have a thread each; use threads: 1": self.threads != 1,
         }
         found = [
             f"learners: {self.learners} cannot be combined with {reason}"
@@ -208,10 +215,23 @@ class TrainConfig:
             if applies
         ]
         if self.num_envs % self.learners:
-            found.append(f"learners: {self.learners} does not divide num_envs: {self.num_envs}")
+            why = f"{self.learners} does not divide num_envs: {self.num_envs}"
+            found.append(f"learners: {why}; use {self._nearest_learners()}")
         elif problems := self.hyperparams.problems(self.num_envs // self.learners):
-            found.append(f"learners: for each of {self.learners}, {problems[0]}")
+            why = f"for each of {self.learners}, {problems[0]}"
+            found.append(f"learners: {why}; use learners: {self._nearest_learners()}")
         return found
+
+    def _nearest_learners(self) -> str:
+        """The next smaller and the next larger number of learners among which envs can be shared out."""
+        possible = [
+            number
+            for number in range(1, self.num_envs + 1)
+            if self.num_envs % number == 0 and not self.hyperparams.problems(self.num_envs // number)
+        ]
+        smaller = [number for number in possible or [1] if number < self.learners]
+        larger = [number for number in possible if number > self.learners]
+        return " or ".join(map(str, smaller[-1:] + larger[:1]))
 
 
 def _hyperparams(entry: registry.AlgorithmEntry, given: Any) -> Any:
