@@ -192,15 +192,26 @@ def part_of(batch: RolloutBatch, number: int, members: int) -> RolloutBatch:
     return RolloutBatch(*(rows(getattr(batch, field)) for field in fields))
 
 
-@pytest.mark.parametrize("cls", [PPO, A2C])
+@pytest.mark.parametrize(
+    ("cls", "more"),
+    [
+        (PPO, {}),
+        (PPO, {"max_grad_norm": 0.01}),
+        (PPO, {"clip_value_loss": False}),
+        (A2C, {}),
+        (A2C, {"max_grad_norm": 0.01}),
+    ],
+)
 @pytest.mark.parametrize("members", [2, 3])
-def test_several_learners_do_what_one_does_with_all_their_samples(cls: type[Algorithm], members: int) -> None:
+def test_several_learners_do_what_one_does_with_all_their_samples(
+    cls: type[Algorithm], more: dict[str, Any], members: int
+) -> None:
     """After some updates their weights are those of one learner, and each other's to the bit."""
     import gymnasium
 
     env = gymnasium.make("CartPole-v1")
     spec = Spec(env.observation_space, env.action_space)
-    hyperparams = cls.Hyperparams(learning_rate=1e-2, normalize_advantages=True)
+    hyperparams = cls.Hyperparams(learning_rate=1e-2, normalize_advantages=True, **more)
     context = Context(spec, hyperparams, NetworkConfig(hidden=(16,)), torch.device("cpu"), seed=1)
     batch = rollout(12 * members, spec)
 
