@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from rl_training.runtime.device import find_compiler, processor
 
@@ -75,7 +76,9 @@ def loaded() -> bool:
             torch.ops.load_library(_compiled())  # type: ignore[no-untyped-call]
         except OSError:  # damaged, by a power failure perhaps
             torch.ops.load_library(_compiled(anew=True))  # type: ignore[no-untyped-call]
-        product(torch.ones(2, 1, 1), torch.ones(2, 1, 1))  # another torch may refuse what it is not asked for
+        # Another torch may refuse what it is not asked for. Whoever traces meanwhile does not want it.
+        with disable_proxy_modes_tracing():
+            product(torch.ones(2, 1, 1), torch.ones(2, 1, 1))
     except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
         why = error.stderr if isinstance(error, subprocess.CalledProcessError) else error.__cause__ or error
         problem = " ".join(str(why).split())[:300]

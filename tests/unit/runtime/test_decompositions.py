@@ -244,6 +244,15 @@ def test_without_the_operator_torch_multiplies_and_says_why(
     assert products.quicker.__wrapped__() == "mkl"
 
 
+def test_whoever_looks_for_the_operator_while_tracing_leaves_no_trace(onednn: None) -> None:
+    def run(tensor: torch.Tensor) -> list[torch.Tensor]:
+        assert products.loaded.__wrapped__()
+        return [tensor + 1]
+
+    graph = trace(run, [torch.ones(2)], [], [])
+    assert [node.name for node in graph.graph.nodes if node.op == "call_function"] == ["add"]
+
+
 def test_the_operator_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_compiler() is None:
         pytest.skip("needs a C++ compiler")
