@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rl_training.envs.factory import (
         EnvSettings,
         EnvSource,
+        can_play,
         choose_backend,
         evaluation_backend,
         findings,
@@ -30,6 +31,7 @@ _HOMES = {
     "EnvSettings": "factory",
     "EnvSource": "factory",
     "VectorEnv": "vector",
+    "can_play": "factory",
     "check_env": "check",
     "choose_backend": "factory",
     "episode_seed": "seeding",
@@ -46,6 +48,7 @@ __all__ = [
     "EnvSettings",
     "EnvSource",
     "VectorEnv",
+    "can_play",
     "check_env",
     "choose_backend",
     "episode_seed",

@@ -17,7 +17,7 @@ from rl_training.envs.check_spaces import Report
 from rl_training.envs.config import EnvConfig
 from rl_training.envs.kinds import BACKENDS, BackendName
 from rl_training.envs.makers import MAKERS, Order, require_unwrapped, wrappers_of
-from rl_training.envs.registered import imported_name, make_registered, only_as_tensors
+from rl_training.envs.registered import find_spec, imported_name, make_registered, only_as_tensors
 from rl_training.envs.vector import HostVectorEnv, VectorEnv
 from rl_training.envs.wrappers import MaskInObservation, wrap
 from rl_training.errors import AxiomError, EnvError
@@ -108,6 +108,27 @@ def _has_native(settings: EnvSettings) -> bool:
         return False
     entry = gymnasium.registry[settings.env_id].vector_entry_point
     return isinstance(entry, str) and entry.endswith(":CartPoleVectorEnv")
+
+
+def can_play(settings: EnvSettings, backend: BackendName) -> bool:
+    """Whether a backend knows the env as it is wanted here, as far as that shows without making one."""
+    if _only_batched(settings.env_id):
+        return backend == "batched"
+    if backend in ("native", "batched") and wrappers_of(settings.env):
+        return False
+    if backend == "native":
+        return find_spec(settings.env_id).vector_entry_point is not None
+    return backend != "batched" or _has_batched(settings.env_id)
+
+
+def _has_batched(env_id: str) -> bool:
+    from rl_training.envs.batched.env import find_batched  # imports torch
+
+    try:
+        find_batched(env_id)
+    except EnvError:
+        return False
+    return True
 
 
 def evaluation_backend(settings: EnvSettings) -> BackendName:

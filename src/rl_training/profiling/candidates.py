@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from rl_training import registry
+from rl_training.envs import can_play
 from rl_training.envs.kinds import BACKENDS, BackendKind
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import replace
@@ -67,14 +68,14 @@ class Candidate:
 def candidates(
     config: TrainConfig, device: torch.device, cores: int, modes: Mapping[str, str]
 ) -> list[Candidate]:
-    """Everything there is to try from a resolved configuration; whether it works, only trying tells.
+    """Everything there is to try from a resolved configuration; what of it works, only trying tells.
 
     `modes` says how updates are computed for each value of `compile`.
     """
     return [
         *_backends(config, cores),
         *_threads(config, device, cores),
-        *_devices(device),
+        *_devices(config, device),
         *_compile(config, modes),
         *_collection(config),
         *_learners(config, device, cores),
@@ -83,19 +84,24 @@ def candidates(
 
 
 def _backends(config: TrainConfig, cores: int) -> list[Candidate]:
-    helps = ("env", "transfer", "overhead")
     room_for_workers = cores > 1 and 1 < config.num_envs <= MOST_WORKERS * cores
     present = BACKENDS[config.env.backend]
 
     def effect(kind: BackendKind) -> Effect:
         return "equivalent" if kind.differs or present.differs else "identical"
 
+    def helps(kind: BackendKind) -> tuple[str, ...]:
+        parts = ("env", "transfer", "overhead")
+        # The policy may be compiled in one piece with envs that are tensors.
+        return (*parts, "inference") if kind.name == "batched" else parts
+
     return [
-        Candidate("env.backend", name, effect(kind), helps, kind.differs)
+        Candidate("env.backend", name, effect(kind), helps(kind), kind.differs)
         for name, kind in BACKENDS.items()
         if name != config.env.backend
         and (name != "async" or room_for_workers)
         and (config.env.atari.preprocess or not kind.atari_only)
+        and can_play(config, kind.name)
     ]
 
 
@@ -103,14 +109,19 @@ def _threads(config: TrainConfig, device: torch.device, cores: int) -> list[Cand
     if device.type != "cpu":
         return []
     others = sorted({1, cores} - {config.threads})
-    return [Candidate("threads", count, "equivalent", ("inference", "learn")) for count in others]
+    # Envs that are tensors use the threads; those in processes of their own, the cores that they leave.
+    own = config.env.backend in ("async", "batched") or config.collection == "pipelined"
+    helps = ("env", "inference", "learn") if own else ("inference", "learn")
+    return [Candidate("threads", count, "equivalent", helps) for count in others]
 
 
-def _devices(device: torch.device) -> list[Candidate]:
+def _devices(config: TrainConfig, device: torch.device) -> list[Candidate]:
     if not torch.cuda.is_available():
         return []
     other = "cpu" if device.type == "cuda" else "cuda"
-    return [Candidate("device", other, "equivalent", ("inference", "transfer", "learn", "overhead"))]
+    moved = ("env",) if config.env.backend == "batched" else ()
+    helps = (*moved, "inference", "transfer", "learn", "overhead")
+    return [Candidate("device", other, "equivalent", helps)]
 
 
 def _compile(config: TrainConfig, modes: Mapping[str, str]) -> list[Candidate]:
@@ -126,6 +137,8 @@ def _compile(config: TrainConfig, modes: Mapping[str, str]) -> list[Candidate]:
 def _collection(config: TrainConfig) -> list[Candidate]:
     """The other moment to collect steps."""
     parts = ("env", "inference", "transfer", "overhead")
+    if config.env.backend == "batched":
+        return []  # such envs are stepped where the policy learns
     if config.collection == "serial":
         note = "learns from what an older policy did"
         return [Candidate("collection", "pipelined", "data", parts, note)]
