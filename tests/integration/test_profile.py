@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import rl_training
 from rl_training.cli import main
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import load_config
-from rl_training.profiling import overrides
+from rl_training.profiling import compare as comparing
+from rl_training.profiling import overrides, tuning
 from rl_training.profiling import profile as profiling
-from rl_training.profiling.compare import Comparison, Trial
+from rl_training.profiling.candidates import Candidate
+from rl_training.profiling.compare import Comparison
+from rl_training.profiling.render import WIDTH
 
 TINY = [
     "--num-envs", "2", "--network.hidden", "8", "--hyperparams.num-steps", "32",
@@ -55,13 +60,10 @@ def invented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         starts = [STARTS.get(config.compile, 0.0) for config in (other, present)]
         return Comparison(speeds[0], speeds[1], present.total_timesteps, *starts)
 
-    def try_out(config: TrainConfig, candidate: Any, weights: Any, seconds: float) -> Trial:
-        return Trial(candidate, compare(config, candidate.apply(config), weights, seconds))
-
-    monkeypatch.setattr(profiling, "compare", compare)
-    monkeypatch.setattr(profiling, "try_out", try_out)
+    monkeypatch.setattr(comparing, "compare", compare)
+    monkeypatch.setattr(tuning, "compare", compare)
     monkeypatch.setattr(profiling, "available_threads", lambda: 2)
-    monkeypatch.setattr(profiling, "WORTHWHILE", 0.0)  # nothing is left out for a share of the time
+    monkeypatch.setattr(Candidate, "largest_gain", lambda *_: 9.0)  # whatever takes how much of the time
     monkeypatch.chdir(tmp_path)
 
 
@@ -102,7 +104,8 @@ def test_json_and_no_run(
     for candidate in data["candidates"]:
         assert set(candidate) == {
             "key", "value", "effect", "note", "steps_per_second", "present_steps_per_second", "ratio",
-            "start_up_s", "present_start_up_s", "run_ratio", "pays_from_step", "faster", "error", "skipped",
+            "start_up_s", "first_start_up_s", "present_start_up_s", "run_ratio", "pays_from_step", "at_most",
+            "first_ratio", "faster", "error", "skipped",
         }  # fmt: skip
         measured = candidate["ratio"] is not None
         assert measured + (candidate["error"] is not None) + (candidate["skipped"] is not None) == 1
@@ -110,7 +113,7 @@ def test_json_and_no_run(
         {4, 8} if argv is PPO else {2, 4}
     )
     assert data["settings"]["env.backend"] == "sync"
-    assert data["autotune"] is None
+    assert (data["autotune"], data["complete"]) == (None, True)
 
 
 def test_autotune_writes_what_train_reads(
@@ -118,10 +121,12 @@ def test_autotune_writes_what_train_reads(
 ) -> None:
     assert main([*PPO, "--autotune", "-o", "fast.yaml"]) == 0
     out = capsys.readouterr().out
-    native = "suggestion: env.backend: native makes the whole run 1.50 times as fast, same results\n"
+    native = "suggestion: env.backend: native makes the whole run 1.50 times as fast, same\n  results\n"
     assert native in out
-    more = "suggestion: num_envs: 4 makes the whole run 2.00 times as fast, but it changes what is learnt"
+    more = "suggestion: num_envs: 4 makes the whole run 2.00 times as fast, but it changes"
     assert more in out
+    assert "\n  measured twice, this is the second time; the first ratio was 1.50\n" in out
+    assert [line for line in out.splitlines() if len(line) > WIDTH] == []
     assert "autotune: env.backend: native, threads: 2: the whole run 1.95 times as fast\n" in out
     assert out.endswith("fast.yaml: written; use it by\n  axiomrl train --config fast.yaml\n")
     assert [path.name for path in tmp_path.iterdir()] == ["fast.yaml"]
@@ -282,9 +287,126 @@ def test_ctrl_c_ends_it(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(profiling, "Bench", Interrupted)
     assert main(PPO) == 130
-    assert capsys.readouterr() == ("", "training ppo on CartPole-v1 for 0.05 s …\ninterrupted\n")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("training ppo on CartPole-v1 for 0.05 s …\nup to ")
+    assert err.endswith(" in all, longer if something is compiled …\ninterrupted\n")
     assert closed == [True]
     assert list(tmp_path.iterdir()) == []
+
+
+def fails_for(key: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tried with another value of `key` ends in an error."""
+    compare = comparing.compare
+
+    def failing(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
+        if getattr(present, key) != getattr(other, key):
+            raise error
+        return compare(present, other, weights, seconds)
+
+    monkeypatch.setattr(comparing, "compare", failing)
+
+
+def test_too_little_memory_for_one_setting_costs_no_other(
+    invented: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_for("num_envs", torch.OutOfMemoryError("CUDA out of memory"), monkeypatch)
+    assert main(PPO) == 0
+    out = capsys.readouterr().out
+    for count in (4, 8):
+        assert f"\nnot possible: num_envs: {count} (OutOfMemoryError: CUDA out of memory)\n" in out
+    assert "\nsuggestion: env.backend: native makes the whole run 1.50 times as fast" in out
+
+
+@pytest.mark.parametrize(
+    ("measuring", "name", "left"), [("env_speed", "env", "updates"), ("update_speed", "updates", "env")]
+)
+def test_a_ceiling_that_fails_costs_nothing_else(
+    measuring: str, name: str, left: str, invented: None, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def fail(*_: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(profiling, measuring, fail)
+    assert main([*PPO, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["ceilings"][name]["error"] == "MemoryError: no room"
+    assert data["ceilings"][name]["steps_per_second"] is None
+    assert data["ceilings"][left]["steps_per_second"] > 0
+    assert data["suggestion"]["value"] == "native"
+
+
+def test_what_is_faster_than_can_be_is_not_suggested(
+    invented: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_most = {"native": 1.3, "async": 1.15}
+    monkeypatch.setattr(Candidate, "largest_gain", lambda self, _: at_most.get(self.value, 9.0))
+    assert main([*PPO, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    found = {c["value"]: (c["ratio"], c["faster"], c["at_most"]) for c in data["candidates"]}
+    assert found["native"] == (1.5, False, 1.3)
+    assert found["async"] == (pytest.approx(1.2), True, 1.15)
+    assert data["suggestion"]["key"] == "threads"
+
+
+def test_luck_is_not_suggested(
+    invented: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compare, seen = comparing.compare, set()
+
+    def lucky_once(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
+        if other.env.backend == "native" and "native" in seen:
+            return compare(present, present, weights, seconds)
+        seen.add(other.env.backend)
+        return compare(present, other, weights, seconds)
+
+    monkeypatch.setattr(comparing, "compare", lucky_once)
+    assert main([*PPO, "--autotune", "-o", "fast.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "env.backend: native 1,000 1,000 1.00 same results measured twice" in " ".join(out.split())
+    assert "suggestion: threads: 2 makes the whole run 1.30 times as fast" in out
+    assert (load_config("fast.yaml").env.backend, load_config("fast.yaml").threads) == ("async", 2)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_ctrl_c_during_the_trials_keeps_what_is_known(
+    form: str, invented: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    fails_for("threads", KeyboardInterrupt(), monkeypatch)
+    assert main([*PPO, "--autotune", "-o", "fast.yaml", "--format", form]) == 130
+    out, err = capsys.readouterr()
+    assert err.endswith("threads: 2 …\ninterrupted\n")
+    if form == "json":
+        data = json.loads(out)
+        assert (data["complete"], data["suggestion"], data["autotune"]) == (False, None, None)
+        assert {c["key"] for c in data["candidates"] if c["ratio"]} == {"env.backend"}
+    else:
+        for words in ("\nall  ", "\nupdates alone, one batch  ", "\nenv.backend: native  "):
+            assert words in out
+        assert out.endswith("\nstopped before everything was tried: nothing is suggested\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_how_far_it_is(invented: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PPO, "--compile", "off", "--seconds", "0.1"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    outlook = re.fullmatch(r"up to (\d+) other settings after that: about (\d+) s in all.* …", lines[1])
+    assert outlook is not None
+    trying = [line for line in lines if line.startswith("trying ")]
+    assert len(trying) == int(outlook[1])
+    assert [line.split()[1] for line in trying] == [f"{n}/{len(trying)}:" for n in range(1, len(trying) + 1)]
+    assert lines[-2:] == ["once more env.backend: native …", "once more num_envs: 4 …"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "start_up", "words"), [(60, 1.0, "about 3 min in all"), (20, 0.1, "about 48 s in all")]
+)
+def test_the_estimate(seconds: float, start_up: float, words: str) -> None:
+    # A tenth for the ceilings; twelve trials of a tenth and two starts each.
+    assert profiling._outlook(seconds, start_up, 10, False).endswith(words)
+    assert profiling._outlook(seconds, start_up, 10, True).endswith(", longer if something is compiled")
 
 
 def test_from_python(monkeypatch: pytest.MonkeyPatch) -> None:

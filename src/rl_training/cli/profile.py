@@ -13,6 +13,7 @@ from rl_training.cli.parser import Parser, positive_float
 if TYPE_CHECKING:
     from rl_training.experiment.layers import Resolved
     from rl_training.profiling.profile import Profile
+    from rl_training.profiling.tuning import Tuned
 
 
 def add_arguments(parser: Parser) -> None:
@@ -25,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
         type=positive_float,
         default=60.0,
         metavar="S",
-        help="how long training is watched; every candidate takes a tenth of that more (default: 60)",
+        help="how long training is watched; every setting tried takes a tenth of that more (default: 60)",
     )
     parser.add_argument(
         "--autotune",
@@ -60,27 +61,32 @@ def run(args: argparse.Namespace) -> int:
         resolved = resolve(args)
         if args.output is not None:
             require_writable(args.output, base)
-        from rl_training.profiling.profile import measure
-
-        profile = measure(
-            resolved, seconds=args.seconds, autotune=args.autotune, change_data=args.change_data, say=_say
-        )
+    found: Profile | None = None
     try:
-        _print(args, profile)
-    finally:  # neither is lost with the other
-        if args.output is not None:
-            _write(args, profile, resolved, base)
+        with reserved_stdout(args.json):
+            from rl_training.profiling.profile import stages
+
+            choice = {"autotune": args.autotune, "change_data": args.change_data}
+            for stage in stages(resolved, seconds=args.seconds, **choice, say=_say):
+                found = stage
+    finally:  # whatever ends it, what is known by then is not lost, neither here nor in the file
+        try:
+            if found is not None:
+                _print(args, found)
+        finally:
+            if found is not None and found.tuned is not None:
+                _write(args, found.tuned, resolved, base)
     return 0
 
 
 def _print(args: argparse.Namespace, profile: Profile) -> None:
     """What was found."""
-    from rl_training.profiling.profile import to_data
+    from rl_training.profiling.data import to_data
     from rl_training.profiling.render import as_text
 
     if args.json:
         data = to_data(profile)
-        if args.output is not None:
+        if profile.tuned is not None:
             data["autotune"] |= {"file": str(args.output), "command": _use(args)}
         print_json({"preset": args.preset, **data})
         return
@@ -89,18 +95,16 @@ def _print(args: argparse.Namespace, profile: Profile) -> None:
     print(as_text(profile, ["axiomrl", "train", *words, *_imports(args), *args.extra]), end="", flush=True)
 
 
-def _write(args: argparse.Namespace, profile: Profile, resolved: Resolved, base: Path | None) -> None:
+def _write(args: argparse.Namespace, tuned: Tuned, resolved: Resolved, base: Path | None) -> None:
     """Write the settings that were kept."""
-    import shlex
-
     from rl_training.cli.overrides import override_layer
     from rl_training.profiling.overrides import write_overrides
+    from rl_training.profiling.render import as_command
 
-    assert profile.tuned is not None
     given = override_layer(args, resolved.config.algo).values
-    write_overrides(args.output, profile.tuned, preset=args.preset, base=base, given=given)
+    write_overrides(args.output, tuned, preset=args.preset, base=base, given=given)
     if not args.json:
-        print(f"\n{args.output}: written; use it by\n  {shlex.join(_use(args))}")
+        print(f"\n{args.output}: written; use it by", *as_command(_use(args)), sep="\n")
 
 
 def _use(args: argparse.Namespace) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 from time import perf_counter
 from typing import Any, Self
 
@@ -51,6 +50,15 @@ def prepared(config: TrainConfig) -> TrainConfig:
     return replace(config, hyperparams={"learning_starts": soon})
 
 
+@cache
+def importing_compiler() -> float:
+    """The seconds that it takes to import torch's compiler, which is done by the first call."""
+    begin = perf_counter()
+    import torch._inductor.compile_fx  # noqa: F401
+
+    return perf_counter() - begin
+
+
 class Bench:
     """Trains a configuration for a while, in slices; a context manager."""
 
@@ -65,8 +73,7 @@ class Bench:
             team = other_learners(self.session, algorithm)
             if team is not None:
                 stack.enter_context(team)
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="axiomrl-")))
-            settings = loop_settings(self.config, scratch=scratch)
+            settings = loop_settings(self.config)
             family = Trainer.families[algorithm.family]
             family.check(algorithm, envs, settings)
             nowhere = Nowhere()
@@ -93,7 +100,10 @@ class Bench:
 
         `in_parts` keeps apart what a run may compile or capture as one, so that the parts can be timed.
         """
-        begin, trainer = perf_counter(), self.trainer
+        trainer = self.trainer
+        # Once a process, so that of all benches only the first would pay what every run has to.
+        imports = importing_compiler() if trainer.updates.plan.mode.startswith("compiled") else 0.0
+        begin = perf_counter()
         first = getattr(trainer.algorithm.hyperparams, "learning_starts", 0)
         with self.settings():
             if not in_parts:
@@ -103,7 +113,12 @@ class Bench:
             for _ in range(WARM_UP[trainer.family]):
                 trainer.advance()
             self.synchronize()
-        return self._making_s + perf_counter() - begin
+        return imports + self._making_s + perf_counter() - begin
+
+    @property
+    def compiling_s(self) -> float:
+        """What compiling and capturing has taken."""
+        return self.trainer.updates.seconds
 
     def compile_modes(self) -> dict[str, str]:
         """How updates would be computed for each value of `compile`."""

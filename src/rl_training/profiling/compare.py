@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from rl_training.errors import AxiomError
 from rl_training.experiment.config import TrainConfig
@@ -16,6 +20,12 @@ from rl_training.profiling.candidates import WORTHWHILE, Candidate
 ROUNDS = 5
 STEADY = 0.8
 """The share of turns in which something has to be faster before it is called so."""
+SLACK = 1.1
+"""How many times more than can be is called noise: the shares of the time are measured, too."""
+SLOW_START = 3.0
+"""Seconds of a start that are worth a word, and of compiling after which a start is made again."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +36,11 @@ class Comparison:
     other: tuple[float, ...]
     total_timesteps: int
     start_up_s: float = 0.0
-    """What the other took until it was at its speed: making envs, compiling, first updates."""
+    """What the other takes until it is at its speed: making envs, compiling, first updates."""
     present_start_up_s: float = 0.0
     """The same of the one."""
+    first_start_up_s: float | None = None
+    """What the other took the first time, where later starts find on disk what that one had to compile."""
 
     @property
     def ratios(self) -> list[float]:
@@ -88,11 +100,20 @@ class Trial:
     """Why it cannot be had here."""
     skipped: str = ""
     """Why it was not tried."""
+    at_most: float = inf
+    """How many times as fast its steps can be, by the shares of the time that it could shorten."""
+    first: Comparison | None = None
+    """What was measured before, of one that was measured again since it led."""
+
+    @property
+    def is_noise(self) -> bool:
+        """Was more measured than can be?"""
+        return self.comparison is not None and self.comparison.ratio > self.at_most * SLACK
 
     @property
     def is_faster(self) -> bool:
         """Was it measured and found faster?"""
-        return self.comparison is not None and self.comparison.is_faster
+        return self.comparison is not None and self.comparison.is_faster and not self.is_noise
 
     @property
     def gain(self) -> float:
@@ -103,28 +124,64 @@ class Trial:
 def compare(
     present: TrainConfig, other: TrainConfig, weights: Mapping[str, Any], seconds: float
 ) -> Comparison:
-    """Train both from the same weights for `seconds` each, in turns."""
-    with Bench(other) as new, Bench(present) as old:
-        for bench in (new, old):
-            bench.trainer.algorithm.load_state_dict(weights, weights_only=True)
-        start_up, present_start_up = new.warm_up(), old.warm_up()
-        slices = [(old.run(seconds / ROUNDS), new.run(seconds / ROUNDS)) for _ in range(ROUNDS)]
-    ours, theirs = zip(*slices, strict=True)
-    return Comparison(
-        tuple(speed.per_second for speed in ours),
-        tuple(speed.per_second for speed in theirs),
-        present.total_timesteps,
-        start_up,
-        present_start_up,
-    )
+    """Train both from the same weights for `seconds` each, in turns; who begins a turn ends the next."""
+    with _ready(other, weights) as (new, start_up, first), _ready(present, weights) as (old, before, _):
+        ours: list[float] = []
+        theirs: list[float] = []
+        for turn in range(ROUNDS):
+            for bench, speeds in ((old, ours), (new, theirs))[:: -1 if turn % 2 else 1]:
+                speeds.append(bench.run(seconds / ROUNDS).per_second)
+    return Comparison(tuple(ours), tuple(theirs), present.total_timesteps, start_up, before, first)
 
 
-def try_out(config: TrainConfig, candidate: Candidate, weights: Mapping[str, Any], seconds: float) -> Trial:
-    """Measure one candidate; one that cannot be had is no error."""
+@contextmanager
+def _ready(config: TrainConfig, weights: Mapping[str, Any]) -> Iterator[tuple[Bench, float, float | None]]:
+    """A bench at its speed, what a start takes, and what the first one took if it had to compile a lot."""
+    bench, start_up = _started(config, weights)
+    first = None
+    if bench.compiling_s >= SLOW_START:
+        bench.close()
+        del bench  # and its memory
+        first = start_up
+        bench, start_up = _started(config, weights)
+    with bench:
+        yield bench, start_up, first
+
+
+def _started(config: TrainConfig, weights: Mapping[str, Any]) -> tuple[Bench, float]:
+    bench = Bench(config)
     try:
-        return Trial(candidate, compare(config, candidate.apply(config), weights, seconds))
+        bench.trainer.algorithm.load_state_dict(weights, weights_only=True)
+        return bench, bench.warm_up()
+    except BaseException:
+        bench.close()
+        raise
+
+
+def attempt(measure: Callable[[], T]) -> tuple[T | None, str]:
+    """What was measured, or why it cannot be: too little memory for one thing must not cost all others."""
+    try:
+        return measure(), ""
     except AxiomError as error:
-        return Trial(candidate, error=str(error))
+        return None, str(error)
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}".rstrip(": ")
+    gc.collect()  # what failed may be held by what it belongs to
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+    return None, problem
+
+
+def try_out(
+    config: TrainConfig,
+    candidate: Candidate,
+    weights: Mapping[str, Any],
+    seconds: float,
+    at_most: float = inf,
+) -> Trial:
+    """Measure one candidate; one that cannot be had is no error."""
+    found, error = attempt(lambda: compare(config, candidate.apply(config), weights, seconds))
+    return Trial(candidate, found, error=error, at_most=at_most)
 
 
 def winners(trials: Sequence[Trial]) -> list[Trial]:

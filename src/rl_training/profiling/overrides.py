@@ -13,7 +13,7 @@ from rl_training.experiment import yaml
 from rl_training.experiment.files import replace_atomically, saving
 from rl_training.experiment.layers import file_layers
 from rl_training.experiment.sections import merged
-from rl_training.profiling.profile import Tuned
+from rl_training.profiling.tuning import Tuned
 
 
 def require_writable(path: Path, base: Path | None) -> None:

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from rl_training.assembly import make_session, resolve_config
-from rl_training.errors import AxiomError, ConfigError
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import Resolved
 from rl_training.profiling.bench import Bench, Speed, prepared
-from rl_training.profiling.candidates import EFFECTS, WORTHWHILE, Candidate, candidates
+from rl_training.profiling.candidates import WORTHWHILE, Candidate, candidates
 from rl_training.profiling.ceilings import UpdateSpeed, env_speed, update_speed
-from rl_training.profiling.compare import Comparison, Trial, compare, try_out, winners
+from rl_training.profiling.compare import Trial, attempt, try_out, winners
+from rl_training.profiling.tuning import Say, Tuned, combine, confirmed, leader
 from rl_training.runtime.device import available_threads
 from rl_training.runtime.stopwatch import measured, updating
 
 CEILING, TRIAL = 1 / 20, 1 / 20
 """What a ceiling and a candidate take of the time that training is watched for."""
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """The settings that were kept, and what they bring together."""
-
-    chosen: tuple[Candidate, ...]
-    comparison: Comparison | None
-    """None where nothing was kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +37,27 @@ class Profile:
     updates: int
     steps_per_second: float
     """What training reached; on a GPU when nobody watched, since watching means waiting there."""
-    env_steps_per_second: float
-    update_speed: UpdateSpeed
+    env_steps_per_second: float | None = None
+    """None, like `update_speed`, where it could not be measured."""
+    update_speed: UpdateSpeed | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why of the ceilings of `env` and `updates` one could not be measured."""
     sampler: Mapping[str, float] = field(default_factory=dict)
     """What a sampler did meanwhile, in seconds, if experience is collected by one."""
     trials: tuple[Trial, ...] = ()
     tuned: Tuned | None = None
+    complete: bool = True
+    """False: it was stopped before everything was tried."""
 
     @property
     def shares(self) -> dict[str, float]:
         """Each part of the whole."""
-        return _shares(self.parts)
+        return shares_of(self.parts)
 
     @property
     def sampler_shares(self) -> dict[str, float]:
         """What of its own time a sampler spends on what."""
-        return _shares(self.sampler)
+        return shares_of(self.sampler)
 
     @property
     def longest(self) -> str:
@@ -77,8 +73,7 @@ class Profile:
 
     def best(self, *, changes_data: bool) -> Trial | None:
         """The largest gain among what leaves the data alone, or among what does not."""
-        found = [t for t in winners(self.trials) if (t.candidate.effect == "data") == changes_data]
-        return found[0] if found else None
+        return leader(self.trials, changes_data=changes_data) if self.complete else None
 
     def settings(self) -> dict[str, Any]:
         """The present value of everything that a candidate may change."""
@@ -108,18 +103,22 @@ def profile(
     `change_data` also those that change what the algorithm learns from.
     """
     resolved = resolve_config(config, overrides)
-    return measure(resolved, seconds=seconds, autotune=autotune, change_data=change_data)
+    *_, found = stages(resolved, seconds=seconds, autotune=autotune, change_data=change_data)
+    return found
 
 
-def measure(
+def stages(
     resolved: Resolved,
     *,
     seconds: float,
     autotune: bool = False,
     change_data: bool = False,
     say: Say = lambda _: None,
-) -> Profile:
-    """`profile` of a configuration that is resolved; `say` is told what is going on."""
+) -> Iterator[Profile]:
+    """`profile` of a configuration that is resolved: all that is known, again after each thing measured.
+
+    Whoever stops it has what was known by then. `say` is told what is going on.
+    """
     if not seconds > 0:
         raise ConfigError(f"seconds: must be more than 0, got {seconds}")
     if resolved.config.learners > 1:
@@ -127,134 +126,66 @@ def measure(
             "learners: a profile is of one; set learners: 1, what several would bring is tried by itself"
         )
     session = make_session(Resolved(prepared(resolved.config), {}), None)
-    config, device = session.config, session.context.device
+    config = session.config
+    found, weights, possible = yield from _watched(config, seconds, say)
+    worth = [c for c in possible if c.largest_gain(found.shares) >= WORTHWHILE]
+    trials = [Trial(c, skipped="it could not bring anything") for c in possible if c not in worth]
+    for number, candidate in enumerate(worth, 1):
+        say(f"trying {number}/{len(worth)}: {candidate.name}")
+        # On a GPU shares are those of waiting for every part, as no trial does.
+        at_most = candidate.largest_gain(found.shares) if found.device == "cpu" else inf
+        trials.append(try_out(config, candidate, weights, seconds * TRIAL, at_most))
+        yield replace(found, trials=tuple(trials))
+    trials = confirmed(config, trials, weights, seconds * TRIAL, say)
+    tuned = None
+    if autotune:
+        allowed = winners([t for t in trials if change_data or t.candidate.effect != "data"])
+        tuned = combine(config, allowed, weights, seconds * TRIAL, say)
+    yield replace(found, trials=tuple(trials), tuned=tuned, complete=True)
+
+
+def _watched(
+    config: TrainConfig, seconds: float, say: Say
+) -> Generator[Profile, None, tuple[Profile, Mapping[str, Any], list[Candidate]]]:
+    """Training itself and its ceilings; what it has learnt by then, and what there is to try."""
     say(f"training {config.algo} on {config.env_id} for {seconds:g} s")
     with Bench(config) as bench:
-        bench.warm_up(in_parts=True)
+        start_up, device = bench.warm_up(in_parts=True), bench.device
+        modes = bench.compile_modes()
+        possible = candidates(config, device, available_threads(), modes)
+        say(_outlook(seconds, start_up, len(possible), any(m.startswith("compiled") for m in modes.values())))
         with measured(bench.trainer) as watch:
             steps = bench.run(seconds).steps
         speed = Speed(steps, watch.total)
-        weights, modes = copy.deepcopy(bench.trainer.algorithm.state_dict()), bench.compile_modes()
+        weights = copy.deepcopy(bench.trainer.algorithm.state_dict())
         iterations, made = watch.calls["iterate"], watch.calls[updating(bench.trainer)[1]]
         unwatched = bench.run(seconds * CEILING) if device.type == "cuda" else speed
-        say("envs and updates on their own")
         found = Profile(
-            config,
-            str(device),
-            speed,
-            watch.seconds,
-            made,
-            unwatched.per_second,
-            env_speed(bench, seconds * CEILING),
-            update_speed(bench, made / iterations, steps / iterations, seconds * CEILING),
-            watch.sampler,
+            config, str(device), speed, watch.seconds, made, unwatched.per_second,
+            sampler=watch.sampler, complete=False,
+        )  # fmt: skip
+        yield found
+        say("envs and updates on their own")
+        envs, no_envs = attempt(lambda: env_speed(bench, seconds * CEILING))
+        updates, no_updates = attempt(
+            lambda: update_speed(bench, made / iterations, steps / iterations, seconds * CEILING)
         )
-    trials = []
-    for candidate in candidates(config, device, available_threads(), modes):
-        if candidate.largest_gain(found.shares) < WORTHWHILE:
-            trials.append(Trial(candidate, skipped="it could not bring anything"))
-            continue
-        say(f"trying {candidate.name}")
-        trials.append(try_out(config, candidate, weights, seconds * TRIAL))
-    tuned = None
-    if autotune:
-        allowed = [t for t in trials if change_data or t.candidate.effect != "data"]
-        tuned = _combine(config, winners(allowed), weights, seconds * TRIAL, say)
-    return replace(found, trials=tuple(trials), tuned=tuned)
+        problems = {name: text for name, text in (("env", no_envs), ("updates", no_updates)) if text}
+        found = replace(found, env_steps_per_second=envs, update_speed=updates, problems=problems)
+        yield found
+    return found, weights, possible
 
 
-def _combine(
-    config: TrainConfig, ranked: list[Trial], weights: Mapping[str, Any], seconds: float, say: Say
-) -> Tuned:
-    """The best setting, and on top of it each next one that still helps, if all do better than it alone."""
-    chosen: list[Candidate] = []
-    current, comparison = config, None
-    for trial in ranked:
-        if chosen:
-            say(f"trying {trial.candidate.name} with {', '.join(c.name for c in chosen)}")
-            trial = try_out(current, trial.candidate, weights, seconds)
-        if trial.is_faster:
-            chosen.append(trial.candidate)
-            current, comparison = trial.candidate.apply(current), trial.comparison
-    if len(chosen) > 1:
-        say("all of them against the present settings")
-        try:
-            comparison = compare(config, current, weights, seconds)
-        except AxiomError:
-            comparison = None
-        if comparison is None or not comparison.is_faster or comparison.gain <= ranked[0].gain:
-            return Tuned((ranked[0].candidate,), ranked[0].comparison)
-    return Tuned(tuple(chosen), comparison)
+def _outlook(seconds: float, start_up: float, settings: int, compiles: bool) -> str:
+    """How long it will take, about: those that lead are measured twice."""
+    trials = (settings + 2) * 2 * (seconds * TRIAL + start_up)
+    total = seconds * (1 + 2 * CEILING) + trials
+    about = f"{total:.0f} s" if total < 120 else f"{total / 60:.0f} min"
+    longer = ", longer if something is compiled" if compiles else ""
+    return f"up to {settings} other settings after that: about {about} in all{longer}"
 
 
-def to_data(profile: Profile) -> dict[str, Any]:
-    """A profile as plain data, for `--json`."""
-    speed, updates, tuned = profile.speed, profile.update_speed, profile.tuned
-    best, other = profile.best(changes_data=False), profile.best(changes_data=True)
-    return {
-        "algo": profile.config.algo,
-        "env_id": profile.config.env_id,
-        "settings": profile.settings(),
-        "training": {
-            "steps": speed.steps,
-            "updates": profile.updates,
-            "seconds": speed.seconds,
-            "steps_per_second": profile.steps_per_second,
-            "parts": _with_shares(profile.parts),
-            "limit": profile.limit,
-            "sampler": _with_shares(profile.sampler) if profile.sampler else None,
-        },
-        "ceilings": {
-            "env": {"steps_per_second": profile.env_steps_per_second},
-            "updates": {
-                "steps_per_second": updates.steps_per_second,
-                "updates_per_second": updates.updates_per_second,
-                "steps_per_update": updates.steps_per_update,
-            },
-        },
-        "candidates": [_trial(trial) for trial in profile.trials],
-        "suggestion": None if best is None else _trial(best),
-        "suggestion_that_changes_data": None if other is None else _trial(other),
-        "autotune": None
-        if tuned is None
-        else {
-            "settings": {candidate.key: candidate.value for candidate in tuned.chosen},
-            **_comparison(tuned.comparison),
-        },
-    }
-
-
-def _shares(parts: Mapping[str, float]) -> dict[str, float]:
+def shares_of(parts: Mapping[str, float]) -> dict[str, float]:
+    """Each part of all of them together."""
     total = max(sum(parts.values()), 1e-9)
     return {part: seconds / total for part, seconds in parts.items()}
-
-
-def _with_shares(parts: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    shares = _shares(parts)
-    return {part: {"seconds": seconds, "share": shares[part]} for part, seconds in parts.items()}
-
-
-def _trial(trial: Trial) -> dict[str, Any]:
-    candidate = trial.candidate
-    return {
-        "key": candidate.key,
-        "value": candidate.value,
-        "effect": candidate.effect,
-        "note": candidate.note or EFFECTS[candidate.effect],
-        **_comparison(trial.comparison),
-        "faster": trial.is_faster,
-        "error": trial.error or None,
-        "skipped": trial.skipped or None,
-    }
-
-
-def _comparison(found: Comparison | None) -> dict[str, Any]:
-    return {
-        "steps_per_second": found and found.speed,
-        "present_steps_per_second": found and found.present_speed,
-        "ratio": found and found.ratio,
-        "start_up_s": found and found.start_up_s,
-        "present_start_up_s": found and found.present_start_up_s,
-        "run_ratio": found and found.gain,
-        "pays_from_step": found and found.pays_from,
-    }

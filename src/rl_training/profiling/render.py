@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from rl_training.profiling.candidates import EFFECTS, WORTHWHILE
-from rl_training.profiling.compare import Comparison, Trial
+from rl_training.profiling.compare import SLOW_START, Comparison, Trial
 from rl_training.profiling.profile import Profile
 
 WIDTH = 78
-SLOW_START = 3.0
-"""Seconds to full speed from which on they are mentioned."""
+"""Columns: no line is longer, if none of its words is."""
 NOTHING = "nothing found that is faster"
+STOPPED = "stopped before everything was tried: nothing is suggested"
+RATIO = "ratio: taken in each turn, then the median of the turns, as are both speeds"
 
 
 def as_text(profile: Profile, command: Sequence[str] = ()) -> str:
@@ -24,7 +26,7 @@ def as_text(profile: Profile, command: Sequence[str] = ()) -> str:
         [bar(profile.shares)],
         _limit(profile),
         _ceilings(profile),
-        _trials(profile.trials),
+        _trials(profile),
         _suggestions(profile, command),
         _tuned(profile),
     ]
@@ -44,8 +46,8 @@ def bar(shares: Mapping[str, float], width: int = WIDTH) -> str:
 
 def _head(profile: Profile) -> list[str]:
     config, settings = profile.config, profile.settings()
-    rest = ", ".join(f"{key}: {value}" for key, value in settings.items())
-    return [f"{config.algo} on {config.env_id} ({rest})"]
+    rest = [f"{key}: {value}" for key, value in settings.items()]
+    return [f"{config.algo} on {config.env_id}", *(f"  {line}" for line in _listed(rest, WIDTH - 2))]
 
 
 def _parts(profile: Profile) -> list[str]:
@@ -60,7 +62,7 @@ def _parts(profile: Profile) -> list[str]:
     done = f"{speed.steps:,} steps and {profile.updates:,} updates: {speed.per_second:,.0f} steps/s"
     if profile.steps_per_second != speed.per_second:
         done += f"; {profile.steps_per_second:,.0f} when not watched"
-    return [*_table(rows), done]
+    return [*_table(rows), *_wrapped(done)]
 
 
 def _limit(profile: Profile) -> list[str]:
@@ -70,23 +72,29 @@ def _limit(profile: Profile) -> list[str]:
     if profile.sampler:
         parts = ", ".join(f"{part} {share:.0%}" for part, share in profile.sampler_shares.items())
         lines.append(f"sampler: {parts} of its own time")
-    return lines
+    return [part for line in lines for part in _wrapped(line)]
 
 
 def _ceilings(profile: Profile) -> list[str]:
-    updates, reached = profile.update_speed, profile.steps_per_second
-    learning = f"{updates.updates_per_second:,.0f} updates/s, one for {updates.steps_per_update:,.1f} steps"
-    rows = [("ceiling", "steps/s", "reached", "")]
-    for name, ceiling, remark in (
-        ("envs alone, random actions", profile.env_steps_per_second, ""),
-        ("updates alone, one batch", updates.steps_per_second, learning),
-    ):
-        rows.append((name, f"{ceiling:,.0f}", f"{reached / ceiling:.0%}", remark))
-    return _table(rows, left=(0, 3))
+    envs, updates = profile.env_steps_per_second, profile.update_speed
+    rows, lines = [("ceiling", "steps/s", "reached")], []
+
+    def add(name: str, ceiling: float) -> None:
+        rows.append((name, f"{ceiling:,.0f}", f"{profile.steps_per_second / ceiling:.0%}"))
+
+    if envs is not None:
+        add("envs alone, random actions", envs)
+    if updates is not None:
+        add("updates alone, one batch", updates.steps_per_second)
+        each = f"one for {updates.steps_per_update:,.1f} steps"
+        lines.append(f"  {updates.updates_per_second:,.0f} updates/s, {each}")
+    for name, problem in profile.problems.items():
+        lines += _wrapped(f"{name} alone: could not be measured ({_shortened(problem)})")
+    return [*(_table(rows) if rows[1:] else []), *lines]
 
 
-def _trials(trials: Sequence[Trial]) -> list[str]:
-    tried = [trial for trial in trials if trial.comparison is not None]
+def _trials(profile: Profile) -> list[str]:
+    tried = [trial for trial in profile.trials if trial.comparison is not None]
     rows = [("tried", "steps/s", "present", "ratio", "")]
     for trial in tried:
         assert trial.comparison is not None
@@ -97,45 +105,80 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
                 f"{found.speed:,.0f}",
                 f"{found.present_speed:,.0f}",
                 f"{found.ratio:.2f}",
-                _remark(trial),
+                EFFECTS[trial.candidate.effect],
             )
         )
-    skipped = [trial.candidate.name for trial in trials if trial.skipped]
-    rest = [f"not tried, too little to gain: {', '.join(skipped)}"] if skipped else []
-    return [*(_table(rows, left=(0, 4)) if tried else []), *rest]
+    lines = []
+    if tried:
+        head, *table = _table(rows, left=(0, 4))
+        lines.append(head)
+        for line, trial in zip(table, tried, strict=True):
+            lines.append(line)
+            for note in _notes(trial, profile):
+                lines += _wrapped(f"  {note}", "    ")
+        lines.append(RATIO)
+    if skipped := [trial.candidate.name for trial in profile.trials if trial.skipped]:
+        lines += _listed(["not tried, too little to gain: " + skipped[0], *skipped[1:]])
+    for trial in profile.trials:
+        if trial.error:
+            lines += _wrapped(f"not possible: {trial.candidate.name} ({_shortened(trial.error)})")
+    return lines
 
 
-def _remark(trial: Trial) -> str:
-    candidate, found = trial.candidate, trial.comparison
-    words = [EFFECTS[candidate.effect]]
-    if candidate.note:
-        words.append(f"({candidate.note})")
-    if found is not None:
-        words += _start(found)
-    return " ".join(words)
+def _notes(trial: Trial, profile: Profile) -> list[str]:
+    """What else there is to say of a row: what it changes, its start, why it was not taken."""
+    found, best = trial.comparison, profile.best(changes_data=trial.candidate.effect == "data")
+    assert found is not None
+    notes = [trial.candidate.note, _start(found)]
+    if pays := _pays_later(found):
+        notes.append(f"pays from {pays:,} steps on, and the run has {found.total_timesteps:,}")
+    if trial.first is not None:
+        notes.append(f"measured twice, this is the second time; the first ratio was {trial.first.ratio:.2f}")
+    if found.ratio >= WORTHWHILE and trial is not best:
+        notes.append(_why_not(trial, found, best))
+    return [note for note in notes if note]
 
 
-def _start(found: Comparison) -> list[str]:
+def _why_not(trial: Trial, found: Comparison, best: Trial | None) -> str:
+    """Why something is not taken although its steps were faster."""
+    if trial.is_noise:
+        return f"noise: the parts that it helps leave room for {trial.at_most:.2f} at most"
+    if trial.is_faster:
+        return "" if best is None else f"faster, but the whole run less so than with {best.candidate.name}"
+    if found.gain >= WORTHWHILE:
+        return "not in every turn"
+    return "" if _pays_later(found) else f"with its start the whole run is {found.gain:.2f} times as fast"
+
+
+def _start(found: Comparison) -> str:
     """How long a start takes, if that is long or the run too short for what is faster after it."""
+    start, first = f"{found.start_up_s:.3g} s", found.first_start_up_s
+    if first is not None:
+        return f"{first:.3g} s to start the first time, {start} from then on"
+    slow = found.start_up_s >= SLOW_START or _pays_later(found)
+    return f"{start} to start" if slow else ""
+
+
+def _pays_later(found: Comparison) -> int:
+    """The steps from which on faster ones repay their start, if the run has fewer; else 0."""
     pays = found.pays_from or 0
-    later = found.ratio >= WORTHWHILE and pays > found.total_timesteps
-    if not later and found.start_up_s < SLOW_START:
-        return []
-    return [f"[{found.start_up_s:.3g} s to start{f', pays from {pays:,} steps on' if later else ''}]"]
+    return pays if found.ratio >= WORTHWHILE and pays > found.total_timesteps else 0
 
 
 def _suggestions(profile: Profile, command: Sequence[str]) -> list[str]:
+    if not profile.complete:
+        return [STOPPED]
     lines = []
     for changes_data in (False, True):
         best = profile.best(changes_data=changes_data)
         if best is None:
             continue
         what = "but it changes what is learnt from" if changes_data else EFFECTS[best.candidate.effect]
-        lines.append(
+        lines += _wrapped(
             f"suggestion: {best.candidate.name} makes the whole run {best.gain:.2f} times as fast, {what}"
         )
         if command:
-            lines.append(f"  {shlex.join(command)} {best.candidate.option}")
+            lines += as_command([*command, *best.candidate.option.split()])
     return lines or [NOTHING]
 
 
@@ -146,7 +189,41 @@ def _tuned(profile: Profile) -> list[str]:
     if tuned.comparison is None:
         return ["autotune: the present settings are kept"]
     names = ", ".join(candidate.name for candidate in tuned.chosen)
-    return [f"autotune: {names}: the whole run {tuned.comparison.gain:.2f} times as fast"]
+    return _wrapped(f"autotune: {names}: the whole run {tuned.comparison.gain:.2f} times as fast")
+
+
+def _wrapped(text: str, indent: str = "  ", width: int = WIDTH) -> list[str]:
+    """Lines of words; all but the first are indented."""
+    return textwrap.wrap(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _listed(items: Sequence[str], width: int = WIDTH) -> list[str]:
+    """Lines that end at commas."""
+    lines = [""]
+    for number, item in enumerate(items, 1):
+        word = item if number == len(items) else f"{item},"
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def as_command(words: Sequence[str]) -> list[str]:
+    """A command over as many lines as it needs, which a shell reads as one."""
+    lines = [" "]
+    for word in map(shlex.quote, words):
+        if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > WIDTH - 2:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return lines
+
+
+def _shortened(text: str) -> str:
+    """An error as one sentence, more or less."""
+    return textwrap.shorten(text, 200, placeholder=" …")
 
 
 def _table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

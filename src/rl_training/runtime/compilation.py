@@ -229,6 +229,11 @@ class Updates:
         return f"updates: {self.plan.mode} ({self.plan.reason})"
 
     @property
+    def seconds(self) -> float:
+        """What compiling and capturing has taken."""
+        return self._spent.seconds
+
+    @property
     def surroundings(self) -> dict[str, Any]:
         """What decides whether the same update gives the same bits, as far as that has shown."""
         within = self._inner is not None and self._inner._ready
@@ -240,7 +245,7 @@ class Updates:
         return {
             **self._how,
             "reason": self.plan.reason,
-            "seconds": round(self._spent.seconds, 1),
+            "seconds": round(self.seconds, 1),
             "problems": list(self.problems),
         }
 

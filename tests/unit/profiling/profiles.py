@@ -12,6 +12,11 @@ from rl_training.profiling.ceilings import UpdateSpeed
 from rl_training.profiling.compare import Comparison, Trial
 from rl_training.profiling.profile import Profile
 
+SMALL: dict[str, Any] = {
+    "algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "network": {"hidden": [16]},
+    "env": {"backend": "sync"},
+    "hyperparams": {"num_steps": 64, "num_minibatches": 2, "update_epochs": 1},
+}  # fmt: skip
 CONFIG = TrainConfig(algo="ppo", env_id="CartPole-v1", env=EnvConfig(backend="sync"))
 PARTS = {"env": 2.5, "inference": 2.0, "transfer": 0.0, "learn": 5.0, "overhead": 0.5}
 NATIVE = Candidate("env.backend", "native", "identical", ("env",))

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from profiles import ASYNC, COMPILE, MORE, NATIVE, THREADS, trial
+from profiles import MORE, NATIVE, SMALL, THREADS
 
-from rl_training.errors import AxiomError, ConfigError
+from rl_training.envs.batched import register_batched_env
+from rl_training.envs.batched.classic import CartPole
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.profiling import bench as bench_module
-from rl_training.profiling import profile as profiling
 from rl_training.profiling.bench import Bench, prepared
 from rl_training.profiling.candidates import Candidate, candidates
-from rl_training.profiling.compare import Comparison, compare, try_out, winners
+from rl_training.runtime.compilation import Plan
 
 CPU = torch.device("cpu")
-SMALL: dict[str, Any] = {
-    "algo": "ppo", "env_id": "CartPole-v1", "num_envs": 2, "network": {"hidden": [16]},
-    "env": {"backend": "sync"},
-    "hyperparams": {"num_steps": 64, "num_minibatches": 2, "update_epochs": 1},
-}  # fmt: skip
-
 
 EAGER = {"auto": "eager", "on": "compiled", "off": "eager"}
 
@@ -107,6 +104,8 @@ def test_modes_are_those_of_the_algorithm() -> None:
 
 def test_pipelined_collection_may_be_the_slower_one() -> None:
     assert found(TrainConfig(**SMALL))["collection: pipelined"].effect == "data"
+    batched = found(TrainConfig(**SMALL | {"env": {"backend": "batched"}}))
+    assert not [c for c in batched.values() if c.key == "collection"]  # the policy steps those itself
     tried = found(TrainConfig(**SMALL | {"collection": "pipelined"}))
     assert "collection: pipelined" not in tried
     serial = tried["collection: serial"]
@@ -164,49 +163,6 @@ def test_learning_begins_soon() -> None:
     assert prepared(TrainConfig(**SMALL)) == TrainConfig(**SMALL)
 
 
-def test_comparisons_pair_what_ran_side_by_side() -> None:
-    comparison = Comparison((100.0, 50.0, 200.0), (120.0, 70.0, 220.0), 1000)
-    assert comparison.ratios == pytest.approx([1.2, 1.4, 1.1])
-    assert comparison.ratio == pytest.approx(1.2)
-    assert (comparison.present_speed, comparison.speed) == (100.0, 120.0)
-    assert comparison.is_faster
-    assert Comparison((1.0,) * 5, (0.9, 1.2, 1.2, 1.2, 1.2), 10).is_faster  # one turn may be bad luck
-    assert not Comparison((1.0,) * 5, (0.9, 0.9, 1.2, 1.2, 1.2), 10).is_faster
-
-
-def test_the_start_counts_for_the_whole_run() -> None:
-    def compiled(steps: int) -> Comparison:
-        return Comparison((5000.0,) * 3, (10_000.0,) * 3, steps, start_up_s=34.0, present_start_up_s=1.0)
-
-    short, long = compiled(100_000), compiled(1_000_000)
-    assert short.ratio == long.ratio == 2.0
-    assert short.gain == pytest.approx((1 + 20) / (34 + 10))
-    assert long.gain == pytest.approx((1 + 200) / (34 + 100))
-    assert (short.is_faster, long.is_faster) == (False, True)
-    assert short.pays_from == long.pays_from == 330_000  # 33 s at 0.1 ms a step
-    back = Comparison((10_000.0,) * 3, (5000.0,) * 3, 100_000, start_up_s=1.0, present_start_up_s=34.0)
-    assert back.is_faster  # slower steps, but the run is over before the others begin
-    assert back.pays_from is None
-    assert Comparison((1.0,), (2.0,), 10, start_up_s=1.0, present_start_up_s=2.0).pays_from == 0
-
-
-def test_both_starts_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TrainConfig(**SMALL | {"total_timesteps": 12_345})
-    starts = iter([7.0, 3.0])  # the other one's comes first
-    warm_up = Bench.warm_up
-
-    def slow(bench: Bench) -> float:
-        assert warm_up(bench) > 0
-        return next(starts)
-
-    monkeypatch.setattr(Bench, "warm_up", slow)
-    with Bench(config) as bench:
-        weights = bench.trainer.algorithm.state_dict()
-    measured = compare(config, NATIVE.apply(config), weights, 0.01)
-    assert (measured.start_up_s, measured.present_start_up_s) == (7.0, 3.0)
-    assert measured.total_timesteps == 12_345
-
-
 def test_making_envs_belongs_to_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     make = bench_module.training_envs
 
@@ -219,44 +175,54 @@ def test_making_envs_belongs_to_the_start(monkeypatch: pytest.MonkeyPatch) -> No
         assert bench.warm_up() > 0.5
 
 
+def test_importing_the_compiler_belongs_to_every_compiled_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "importing_compiler", lambda: 1000.0)
+    for mode, begins in (("eager", 0.0), ("compiled", 1000.0)):
+        with Bench(TrainConfig(**SMALL)) as bench:
+            updates = bench.trainer.updates
+            updates.plan = Plan(mode, "")  # type: ignore[arg-type]
+            updates._make = lambda *_, of=updates.algorithm: of.update  # type: ignore[method-assign]
+            assert begins < bench.warm_up() < begins + 500
+
+
+def test_no_folder_is_left_by_whom_a_signal_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    config = TrainConfig(
+        algo="dqn", env_id="CartPole-v1", env={"backend": "sync"},
+        hyperparams={"learning_starts": 10, "buffer_size": 1000, "buffer_storage": "disk"},
+    )  # fmt: skip
+    with Bench(config) as bench:
+        bench.warm_up()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_backends_that_do_not_know_the_env_are_not_tried() -> None:
+    def backends(env_id: str, **env: Any) -> set[str]:
+        config = TrainConfig(**SMALL | {"env_id": env_id, "env": env})
+        return {c.value for c in found(config).values() if c.key == "env.backend"}
+
+    assert backends("CartPole-v1", backend="sync") == {"async", "native", "batched"}
+    assert backends("CartPole-v1", backend="sync", frame_stack=2) == {"async"}
+    assert backends("Acrobot-v1", backend="sync") == {"async", "batched"}
+    assert backends("LunarLander-v3", backend="sync") == {"async"}
+    register_batched_env("OnlyAsTensors-v0", max_episode_steps=10)(_OnlyAsTensors)
+    assert backends("OnlyAsTensors-v0", backend="batched") == set()
+
+
+class _OnlyAsTensors(CartPole):
+    """An env that Gymnasium does not know."""
+
+
 @pytest.mark.parametrize(
-    ("together", "kept", "gain"),
+    ("name", "changed", "helped"),
     [
-        (1.8, (NATIVE, THREADS), 1.8),
-        (1.4, (NATIVE,), 1.5),
-        (1.0, (NATIVE,), 1.5),
-        (None, (NATIVE,), 1.5),
+        ("threads: 2", {}, False),
+        ("threads: 2", {"env": {"backend": "batched"}}, True),
+        ("threads: 2", {"env": {"backend": "async"}}, True),
+        ("threads: 2", {"collection": "pipelined"}, True),
     ],
-    ids=["faster", "slower than the best", "no faster", "impossible"],
 )
-def test_what_does_not_add_up_is_left_at_the_best_one(
-    together: float | None, kept: tuple[Candidate, ...], gain: float, monkeypatch: pytest.MonkeyPatch
+def test_cores_that_threads_take_or_leave_matter_to_envs(
+    name: str, changed: dict[str, Any], helped: bool
 ) -> None:
-    def compare(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
-        assert (present.env.backend, other.env.backend, other.threads) == ("sync", "native", 2)
-        if together is None:
-            raise AxiomError("too much at once")
-        return Comparison((1000.0,) * 3, (1000.0 * together,) * 3, 100_000)
-
-    monkeypatch.setattr(profiling, "compare", compare)
-    monkeypatch.setattr(profiling, "try_out", lambda config, candidate, *_: trial(candidate, 1.2, 1.2))
-    ranked = [trial(NATIVE, 1.5, 1.5, steps=10**9), trial(THREADS, 1.3, 1.3, steps=10**9)]
-    tuned = profiling._combine(TrainConfig(**SMALL), ranked, {}, 0.01, lambda _: None)
-    assert tuned.chosen == kept
-    assert tuned.comparison is not None
-    assert tuned.comparison.gain == pytest.approx(gain, rel=1e-3)
-
-
-def test_winners_are_the_best_of_each_key() -> None:
-    trials = [
-        trial(ASYNC, 1.2, 1.2), trial(NATIVE, 1.5, 1.5), trial(THREADS, 1.01, 1.01), trial(MORE, 3.0, 3.0),
-        trial(COMPILE, 5.0, 5.0, start_up_s=30.0),
-    ]  # fmt: skip
-    assert [t.candidate for t in winners(trials)] == [MORE, COMPILE, NATIVE]  # by the time of the whole run
-
-
-def test_what_cannot_be_had_is_no_error() -> None:
-    config = TrainConfig(**SMALL | {"env_id": "Acrobot-v1"})
-    refused = try_out(config, NATIVE, {}, 0.01)
-    assert "no native vector version" in refused.error
-    assert (refused.comparison, refused.is_faster) == (None, False)
+    assert ("env" in found(TrainConfig(**SMALL | changed))[name].helps) == helped
