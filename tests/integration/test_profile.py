@@ -55,7 +55,7 @@ def invented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             speed *= GAINS[key].get(value, 0.9 if key == "env.backend" and value != "sync" else 1.0)
         return speed
 
-    def compare(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
+    def compare(present: TrainConfig, other: TrainConfig, weights: Any, *turns: Any) -> Comparison:
         speeds = [(1000.0 * fast(config),) * 3 for config in (present, other)]
         starts = [STARTS.get(config.compile, 0.0) for config in (other, present)]
         return Comparison(speeds[0], speeds[1], present.total_timesteps, *starts)
@@ -299,10 +299,10 @@ def fails_for(key: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -
     """Whatever is tried with another value of `key` ends in an error."""
     compare = comparing.compare
 
-    def failing(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
+    def failing(present: TrainConfig, other: TrainConfig, weights: Any, *turns: Any) -> Comparison:
         if getattr(present, key) != getattr(other, key):
             raise error
-        return compare(present, other, weights, seconds)
+        return compare(present, other, weights, *turns)
 
     monkeypatch.setattr(comparing, "compare", failing)
 
@@ -355,11 +355,11 @@ def test_luck_is_not_suggested(
 ) -> None:
     compare, seen = comparing.compare, set()
 
-    def lucky_once(present: TrainConfig, other: TrainConfig, weights: Any, seconds: float) -> Comparison:
+    def lucky_once(present: TrainConfig, other: TrainConfig, weights: Any, *turns: Any) -> Comparison:
         if other.env.backend == "native" and "native" in seen:
-            return compare(present, present, weights, seconds)
+            return compare(present, present, weights, *turns)
         seen.add(other.env.backend)
-        return compare(present, other, weights, seconds)
+        return compare(present, other, weights, *turns)
 
     monkeypatch.setattr(comparing, "compare", lucky_once)
     assert main([*PPO, "--autotune", "-o", "fast.yaml"]) == 0
@@ -401,10 +401,10 @@ def test_it_says_how_far_it_is(invented: None, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("seconds", "start_up", "words"), [(60, 1.0, "about 3 min in all"), (20, 0.1, "about 48 s in all")]
+    ("seconds", "start_up", "words"), [(60, 1.0, "about 3 min in all"), (20, 0.1, "about 52 s in all")]
 )
 def test_the_estimate(seconds: float, start_up: float, words: str) -> None:
-    # A tenth for the ceilings; twelve trials of a tenth and two starts each.
+    # A tenth for the ceilings; ten trials of a tenth and two starts each, and two that are twice as long.
     assert profiling._outlook(seconds, start_up, 10, False).endswith(words)
     assert profiling._outlook(seconds, start_up, 10, True).endswith(", longer if something is compiled")
 

@@ -17,7 +17,9 @@ from rl_training.experiment.config import TrainConfig
 from rl_training.profiling.bench import Bench
 from rl_training.profiling.candidates import WORTHWHILE, Candidate
 
-ROUNDS = 5
+TURNS = 5
+"""Of each side; of what leads, and has to be sure, `MORE_TURNS`."""
+MORE_TURNS = 10
 STEADY = 0.8
 """The share of turns in which something has to be faster before it is called so."""
 SLACK = 1.1
@@ -122,15 +124,15 @@ class Trial:
 
 
 def compare(
-    present: TrainConfig, other: TrainConfig, weights: Mapping[str, Any], seconds: float
+    present: TrainConfig, other: TrainConfig, weights: Mapping[str, Any], seconds: float, turns: int = TURNS
 ) -> Comparison:
-    """Train both from the same weights for `seconds` each, in turns; who begins a turn ends the next."""
+    """Train both from the same weights in turns of `seconds` each; who begins a turn ends the next."""
     with _ready(other, weights) as (new, start_up, first), _ready(present, weights) as (old, before, _):
         ours: list[float] = []
         theirs: list[float] = []
-        for turn in range(ROUNDS):
+        for turn in range(turns):
             for bench, speeds in ((old, ours), (new, theirs))[:: -1 if turn % 2 else 1]:
-                speeds.append(bench.run(seconds / ROUNDS).per_second)
+                speeds.append(bench.run(seconds).per_second)
     return Comparison(tuple(ours), tuple(theirs), present.total_timesteps, start_up, before, first)
 
 
@@ -178,9 +180,10 @@ def try_out(
     weights: Mapping[str, Any],
     seconds: float,
     at_most: float = inf,
+    turns: int = TURNS,
 ) -> Trial:
     """Measure one candidate; one that cannot be had is no error."""
-    found, error = attempt(lambda: compare(config, candidate.apply(config), weights, seconds))
+    found, error = attempt(lambda: compare(config, candidate.apply(config), weights, seconds, turns))
     return Trial(candidate, found, error=error, at_most=at_most)
 
 

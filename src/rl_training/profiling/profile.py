@@ -15,7 +15,7 @@ from rl_training.experiment.layers import Resolved
 from rl_training.profiling.bench import Bench, Speed, prepared
 from rl_training.profiling.candidates import WORTHWHILE, Candidate, candidates
 from rl_training.profiling.ceilings import UpdateSpeed, env_speed, update_speed
-from rl_training.profiling.compare import Trial, attempt, try_out, winners
+from rl_training.profiling.compare import MORE_TURNS, TURNS, Trial, attempt, try_out, winners
 from rl_training.profiling.tuning import Say, Tuned, combine, confirmed, leader
 from rl_training.runtime.device import available_threads
 from rl_training.runtime.stopwatch import measured, updating
@@ -128,19 +128,20 @@ def stages(
     session = make_session(Resolved(prepared(resolved.config), {}), None)
     config = session.config
     found, weights, possible = yield from _watched(config, seconds, say)
+    turn = seconds * TRIAL / TURNS
     worth = [c for c in possible if c.largest_gain(found.shares) >= WORTHWHILE]
     trials = [Trial(c, skipped="it could not bring anything") for c in possible if c not in worth]
     for number, candidate in enumerate(worth, 1):
         say(f"trying {number}/{len(worth)}: {candidate.name}")
         # On a GPU shares are those of waiting for every part, as no trial does.
         at_most = candidate.largest_gain(found.shares) if found.device == "cpu" else inf
-        trials.append(try_out(config, candidate, weights, seconds * TRIAL, at_most))
+        trials.append(try_out(config, candidate, weights, turn, at_most))
         yield replace(found, trials=tuple(trials))
-    trials = confirmed(config, trials, weights, seconds * TRIAL, say)
+    trials = confirmed(config, trials, weights, turn, say)
     tuned = None
     if autotune:
         allowed = winners([t for t in trials if change_data or t.candidate.effect != "data"])
-        tuned = combine(config, allowed, weights, seconds * TRIAL, say)
+        tuned = combine(config, allowed, weights, turn, say)
     yield replace(found, trials=tuple(trials), tuned=tuned, complete=True)
 
 
@@ -178,7 +179,8 @@ def _watched(
 
 def _outlook(seconds: float, start_up: float, settings: int, compiles: bool) -> str:
     """How long it will take, about: those that lead are measured twice."""
-    trials = (settings + 2) * 2 * (seconds * TRIAL + start_up)
+    again = seconds * TRIAL * MORE_TURNS / TURNS
+    trials = 2 * (settings * (seconds * TRIAL + start_up) + 2 * (again + start_up))
     total = seconds * (1 + 2 * CEILING) + trials
     about = f"{total:.0f} s" if total < 120 else f"{total / 60:.0f} min"
     longer = ", longer if something is compiled" if compiles else ""

@@ -8,7 +8,15 @@ from typing import Any
 
 from rl_training.experiment.config import TrainConfig
 from rl_training.profiling.candidates import Candidate
-from rl_training.profiling.compare import Comparison, Trial, attempt, compare, try_out, winners
+from rl_training.profiling.compare import (
+    MORE_TURNS,
+    Comparison,
+    Trial,
+    attempt,
+    compare,
+    try_out,
+    winners,
+)
 
 Say = Callable[[str], None]
 
@@ -31,7 +39,7 @@ def leader(trials: Sequence[Trial], *, changes_data: bool) -> Trial | None:
 def confirmed(
     config: TrainConfig, trials: Sequence[Trial], weights: Mapping[str, Any], seconds: float, say: Say
 ) -> list[Trial]:
-    """The same trials with whatever leads measured again: the best of many is in part the luckiest."""
+    """The same trials with whatever leads measured again, for longer: the best is partly the luckiest."""
     trials = list(trials)
     for changes_data in (False, True):
         while (first := leader(trials, changes_data=changes_data)) is not None and first.first is None:
@@ -41,7 +49,7 @@ def confirmed(
 
 
 def _again(config: TrainConfig, trial: Trial, weights: Mapping[str, Any], seconds: float) -> Trial:
-    found = try_out(config, trial.candidate, weights, seconds, trial.at_most)
+    found = try_out(config, trial.candidate, weights, seconds, trial.at_most, MORE_TURNS)
     before, after = trial.comparison, found.comparison
     assert before is not None
     if after is not None and after.first_start_up_s is None:  # nothing is compiled twice
@@ -64,7 +72,7 @@ def combine(
             current = trial.candidate.apply(current)
     if len(chosen) > 1:
         say("all of them against the present settings")
-        together, _ = attempt(lambda: compare(config, current, weights, seconds))
+        together, _ = attempt(lambda: compare(config, current, weights, seconds, MORE_TURNS))
         if together is not None and together.is_faster and together.gain > best.gain:
             return Tuned(tuple(chosen), together)
     return Tuned((best.candidate,), best.comparison)

@@ -191,7 +191,8 @@ def measured_again(
 ) -> dict[str, Trial]:
     """Trials after those that led were measured again, as `ratios` say."""
 
-    def again(config: TrainConfig, candidate: Candidate, *_: Any) -> Trial:
+    def again(config: TrainConfig, candidate: Candidate, *how: Any) -> Trial:
+        assert how[-1] == 2 * comparing.TURNS  # it has to be sure
         return trial(candidate, *(ratios.pop(candidate.name),) * 5)
 
     monkeypatch.setattr(tuning, "try_out", again)
