@@ -290,7 +290,7 @@ def test_ctrl_c_ends_it(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("training ppo on CartPole-v1 for 0.05 s …\nup to ")
-    assert err.endswith(" in all, longer if something is compiled …\ninterrupted\n")
+    assert err.endswith(" in all, more if any is compiled …\ninterrupted\n")
     assert closed == [True]
     assert list(tmp_path.iterdir()) == []
 
@@ -392,7 +392,7 @@ def test_ctrl_c_during_the_trials_keeps_what_is_known(
 def test_it_says_how_far_it_is(invented: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PPO, "--compile", "off", "--seconds", "0.1"]) == 0
     lines = capsys.readouterr().err.splitlines()
-    outlook = re.fullmatch(r"up to (\d+) other settings after that: about (\d+) s in all.* …", lines[1])
+    outlook = re.fullmatch(r"up to (\d+) other settings next: about (\d+) s in all.* …", lines[1])
     assert outlook is not None
     trying = [line for line in lines if line.startswith("trying ")]
     assert len(trying) == int(outlook[1])
@@ -406,7 +406,7 @@ def test_it_says_how_far_it_is(invented: None, capsys: pytest.CaptureFixture[str
 def test_the_estimate(seconds: float, start_up: float, words: str) -> None:
     # A tenth for the ceilings; ten trials of a tenth and two starts each, and two that are twice as long.
     assert profiling._outlook(seconds, start_up, 10, False).endswith(words)
-    assert profiling._outlook(seconds, start_up, 10, True).endswith(", longer if something is compiled")
+    assert profiling._outlook(seconds, start_up, 10, True).endswith(", more if any is compiled")
 
 
 def test_from_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,8 +183,8 @@ def _outlook(seconds: float, start_up: float, settings: int, compiles: bool) -> 
     trials = 2 * (settings * (seconds * TRIAL + start_up) + 2 * (again + start_up))
     total = seconds * (1 + 2 * CEILING) + trials
     about = f"{total:.0f} s" if total < 120 else f"{total / 60:.0f} min"
-    longer = ", longer if something is compiled" if compiles else ""
-    return f"up to {settings} other settings after that: about {about} in all{longer}"
+    longer = ", more if any is compiled" if compiles else ""
+    return f"up to {settings} other settings next: about {about} in all{longer}"
 
 
 def shares_of(parts: Mapping[str, float]) -> dict[str, float]:
