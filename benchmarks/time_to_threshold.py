@@ -4,8 +4,9 @@
 
 All have the settings of the preset `ppo/cartpole`, which are those of RL Baselines3 Zoo: 8 envs, 32 steps, 20
 epochs over all of it, rates that fall to zero over 100,000 steps. Every 5,000 steps the policy plays 10
-episodes, in 4 envs side by side; training ends when they bring 475 on average, or with its steps, and then
-the seed is not solved.
+episodes; training ends when they bring 475 on average, or with its steps, and then the seed is not solved.
+Evaluations are as a library makes them: here in 4 envs side by side, in the others in one; Stable-Baselines3
+is measured with 4 as well.
 A process a seed, in turns, two cores, one thread of torch, from its start with all imports until training has
 returned; the first seed is run once more before, and does not count: it fills the caches of files. Nobody
 writes TensorBoard's files. Needs `make bench-env`.
@@ -19,13 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pace import Job
 from turns import OURS, PEERS, Contender, arguments, contenders, earlier, packages, parser, surroundings
 
-THRESHOLD, STEPS, EVERY, EPISODES, SIDE_BY_SIDE = 475.0, 100_000, 5_000, 10, 4
+SB3 = "stable-baselines3"
+THRESHOLD, STEPS, EVERY, EPISODES = 475.0, 100_000, 5_000, 10
+SIDE_BY_SIDE = 4
+"""Envs in which this package evaluates unless it is told otherwise."""
 
 
 def ours(seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +55,8 @@ def ours(seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
     return {"steps": last["global_step"], "return": last["return_mean"], "end": end}
 
 
-def peer(name: str, seed: int, steps: int) -> dict[str, Any]:
-    """The same settings in another library."""
+def peer(name: str, seed: int, steps: int, settings: dict[str, Any]) -> dict[str, Any]:
+    """The same settings in another library, with evaluations in so many envs."""
     from peers import falling, train_until
 
     taken, mean = train_until(
@@ -61,7 +66,7 @@ def peer(name: str, seed: int, steps: int) -> dict[str, Any]:
         steps=steps,
         every=EVERY,
         episodes=EPISODES,
-        side_by_side=SIDE_BY_SIDE,
+        side_by_side=settings.get("side_by_side", 1),
         gamma=0.98,
         gae_lambda=0.8,
         ent_coef=0.0,
@@ -92,19 +97,16 @@ def measure(contender: Contender, seed: int, steps: int) -> dict[str, Any]:
 def main() -> None:
     if sys.argv[1:2] == ["--one"]:
         name, seed, steps, settings = sys.argv[2:]
-        is_ours = name.startswith(OURS)
-        found = (
-            ours(int(seed), int(steps), json.loads(settings))
-            if is_ours
-            else peer(name, int(seed), int(steps))
-        )
-        print(json.dumps(found))
+        train = ours if name.startswith(OURS) else partial(peer, name.partition(",")[0])
+        print(json.dumps(train(int(seed), int(steps), json.loads(settings))))
         return
     made = parser(__doc__, repeats=None, seconds=None)
     made.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 21)))
     args = arguments(made)
     seeds, steps = ([1], EVERY) if args.quick else (args.seeds, STEPS)
     who = contenders(args)
+    if SB3 in args.peers:
+        who.append(Contender(f"{SB3}, {SIDE_BY_SIDE} at evaluations", "", {"side_by_side": SIDE_BY_SIDE}))
     runs: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in who}
     for contender in who:
         measure(contender, seeds[0], EVERY)

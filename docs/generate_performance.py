@@ -21,7 +21,8 @@ PLOTS = Path(__file__).with_name("_static")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 OURS, SB3, SBX = "axiomrl", "stable-baselines3", "sbx"
 BEFORE = f"{OURS}, before"
-LABELS = {SB3: "Stable-Baselines3", SBX: "SBX"}
+ALIKE = f"{SB3}, 4 at evaluations"
+LABELS = {SB3: "Stable-Baselines3", ALIKE: "Stable-Baselines3, 4 at evaluations", SBX: "SBX"}
 COLOURS = {
     OURS: "tab:blue",
     f"{OURS}, native": "tab:cyan",
@@ -333,10 +334,11 @@ PARTS = (
     Part(
         "time-to-threshold",
         "PPO on CartPole, time to 475",
-        "Seconds from the start of the process until an evaluation of ten episodes, in four envs side by "
-        "side, brings 475, with the settings of the preset `ppo/cartpole` in all libraries. The preset is "
-        "too short for compiling to pay: its updates are made as they are. In brackets the 95 % interval of "
-        "a bootstrap over seeds.",
+        "Seconds from the start of the process until an evaluation of ten episodes brings 475, with the "
+        "settings of the preset `ppo/cartpole` in all libraries. Evaluations are as a library makes them: "
+        "four envs side by side here, one in the others; *4 at evaluations* has as many as here. The preset "
+        "is too short for compiling to pay: its updates are made as they are. In brackets the 95 % interval "
+        "of a bootstrap over seeds.",
         threshold_tables,
     ),
     Part(
@@ -440,10 +442,15 @@ def gpu_aim(what: str, least: float, case: str, figure: str = "steps_per_second"
     return Aim(f"H200: {what}, steps a second", "gpu", least, measure)
 
 
-def threshold(found: Result) -> float | None:
-    """How many times as long Stable-Baselines3 takes; nothing counts while a seed is not solved."""
-    solved = found["solved"][OURS] == len(found["runs"][OURS])
-    return found["ratio_of_medians"].get(SB3) if solved else 0.0
+def threshold_aim(what: str, peer: str) -> Aim:
+    """How many times as long a peer takes; nothing counts while a seed is not solved."""
+
+    def measure(found: Result) -> float | None:
+        solved = found["solved"][OURS] == len(found["runs"][OURS])
+        ratio: float | None = found["ratio_of_medians"].get(peer)
+        return ratio if solved else 0.0
+
+    return Aim(f"time to 475, all seeds solved: {what} to ours", "time-to-threshold", 2.0, measure)
 
 
 AIMS = (
@@ -476,7 +483,8 @@ AIMS = (
     gpu_aim("PPO, CartPole, 65,536 envs", 40e6, "ppo-cartpole-65536"),
     gpu_aim("PPO, CartPole, 65,536 envs, tf32", 40e6, "ppo-cartpole-65536-tf32"),
     gpu_aim("PPO, Pong", 12_000, "ppo-pong"),
-    Aim("time to 475: Stable-Baselines3's to ours, all seeds solved", "time-to-threshold", 2.0, threshold),
+    threshold_aim("Stable-Baselines3's", SB3),
+    threshold_aim("Stable-Baselines3's with 4 envs at evaluations", ALIKE),
 )
 
 
