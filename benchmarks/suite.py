@@ -31,8 +31,12 @@ PARTS = {
     "startup": (["startup.py"], 1.5),
 }
 """Commands, and about how many minutes they take."""
-ONE_SETTING = ("replay", "startup")
-"""They do not know `--variant`."""
+UNKNOWN = {
+    "--variant": ("replay", "startup"),
+    "--repeats": ("time-to-threshold",),
+    "--seconds": ("time-to-threshold", "startup"),
+}
+"""Options that some parts have no use for."""
 
 
 def main() -> None:
@@ -48,9 +52,9 @@ def main() -> None:
     args, options = parser.parse_args(words[:cut]), words[cut + 1 :]
     if unknown := [part for part in args.parts if part not in PARTS]:
         parser.error(f"no part is called {unknown[0]!r}; there are {', '.join(PARTS)}")
-    lost = [part for part in args.parts or PARTS if part in ONE_SETTING]
-    if "--variant" in options and lost:
-        parser.error(f"--variant is nothing for {' and '.join(lost)}; name the parts that are meant")
+    for option in (word.partition("=")[0] for word in options):
+        if lost := [part for part in args.parts or PARTS if part in UNKNOWN.get(option, ())]:
+            parser.error(f"{option} is nothing for {' and '.join(lost)}; name the parts that are meant")
     if args.list:
         for name, (command, minutes) in PARTS.items():
             print(f"{name:18s} about {minutes:g} min   {' '.join(command)}")

@@ -116,14 +116,17 @@ class Process:
 def processes(contenders: Sequence[Contender], job: Job) -> Iterator[list[Process]]:
     """All of them, started side by side and ready for their first turn."""
     started: list[Process] = []
+    # Whoever stands still would stay: it sees neither that nor the end of its input.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        started += [Process(contender, job) for contender in contenders]
+        started.extend(Process(contender, job) for contender in contenders)
         for process in started:
             process.answer()
         yield started
     finally:
         for process in started:
             process.end()
+        signal.signal(signal.SIGTERM, before)
 
 
 def compare(job: Job, contenders: Sequence[Contender], seconds: float, repeats: int) -> dict[str, Any]:

@@ -235,8 +235,8 @@ def startup_tables(found: Result) -> Iterator[str]:
 
 
 GPU_CASES = {
-    "sac": "SAC, HalfCheetah, 8 envs, one update a step of one of them",
-    "td3": "TD3, HalfCheetah, 8 envs, one update a step of one of them",
+    "sac": "SAC, HalfCheetah, 8 envs, as many updates as steps",
+    "td3": "TD3, HalfCheetah, 8 envs, as many updates as steps",
     "dqn-pong": "DQN, Pong",
     "ppo-pong": "PPO, Pong, 256 games in ALE's threads",
     **{f"ppo-cartpole-{n}": f"PPO, CartPole, {n:,} envs on the GPU" for n in (1024, 4096, 16384, 65536)},
@@ -526,14 +526,19 @@ def summary(results: dict[str, Result]) -> str:
     native = f"{OURS}, native"
     rows = {
         "PPO, 8 envs, steps a second": rates("ppo-envs", num_envs=8),
-        "PPO, 64 envs, the same envs for all": rates("ppo-envs", num_envs=64),
-        "PPO, 64 envs, Gymnasium's vectorised CartPole here": rates("ppo-envs", native, num_envs=64),
-        **{algo.upper(): rates("off-policy", algo=algo, threads=1) for algo in ("dqn", "sac", "td3")},
+        "PPO, 64 envs, the same envs for all, steps a second": rates("ppo-envs", num_envs=64),
+        "PPO, 64 envs, Gymnasium's vectorised CartPole here, steps a second": rates(
+            "ppo-envs", native, num_envs=64
+        ),
+        **{
+            f"{algo.upper()}, steps a second": rates("off-policy", algo=algo, threads=1)
+            for algo in ("dqn", "sac", "td3")
+        },
         "PPO, seconds to a solved CartPole": results.get("time-to-threshold", {}).get("seconds", {}),
     }
     names = (OURS, SB3, SBX)
     found = [[what, *(amount(by.get(name)) for name in names)] for what, by in rows.items()]
-    return "\n".join(table(["steps a second", *map(labelled, names)], found)).rstrip()
+    return "\n".join(table(["", *map(labelled, names)], found)).rstrip()
 
 
 def amount(value: float | None) -> str:

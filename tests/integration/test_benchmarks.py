@@ -173,6 +173,24 @@ def test_the_interval_of_a_ratio_holds_it(page: Any) -> None:
     assert 2.0 < low < 3.0 < high < 4.0
 
 
+def test_options_that_a_part_does_not_know_are_refused_before_anything_is_measured(turns: Any) -> None:
+    import suite
+
+    for words in (["--variant=fast:compile=on"], ["--seconds", "2"]):
+        command = [sys.executable, suite.__file__, "ppo-envs", "startup", "--quick", "--", *words]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert f"{words[0].partition('=')[0]} is nothing for startup" in done.stderr
+        assert "==" not in done.stdout
+
+
+def test_the_page_knows_the_peer_that_evaluates_as_we_do(turns: Any, page: Any) -> None:
+    import time_to_threshold
+
+    assert f"{time_to_threshold.SB3}, {time_to_threshold.SIDE_BY_SIDE} at evaluations" == page.ALIKE
+    assert any(aim.what.startswith("time to 475") and "4 envs" in aim.what for aim in page.AIMS)
+
+
 def test_a_contender_that_fails_is_named_and_says_why(turns: Any) -> None:
     from pace import Job
 

@@ -11,7 +11,10 @@ import torch
 
 import rl_training
 from rl_training.experiment.checkpoint import read_checkpoint
+from rl_training.experiment.config import TrainConfig
 from rl_training.policies.actor_critic import ActorCritic
+from rl_training.profiling.bench import Bench
+from rl_training.runtime.stopwatch import measured
 
 STEPS, ENVS = 192, 4
 
@@ -114,3 +117,17 @@ def test_a_policy_that_looks_at_a_value_is_asked_as_it_is(
     theirs = weights(plain)
     for name, tensor in weights(result).items():
         torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-6, msg=name)
+
+
+def test_a_profile_sees_what_a_run_does(tmp_path: Path, recorded_as_it_is: list[int]) -> None:
+    """Choices are a part of their own, compiled or not."""
+    resolved = TrainConfig(**config(tmp_path, compile="on"))
+    with Bench(resolved) as bench:
+        bench.warm_up(in_parts=True)
+        compiled = recorded_as_it_is[0]
+        with measured(bench.trainer) as watch:
+            bench.run(0.0)
+        steps = 16
+        assert recorded_as_it_is[0] - compiled == watch.calls["_choices"] == steps
+        assert watch.calls["act"] == 0
+        assert watch.seconds["inference"] > 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import gymnasium
@@ -81,10 +84,17 @@ def split_actions(actions: Array, space: Space) -> list[Any] | Array:
 
 
 def describe_failure(where: str, error: BaseException) -> str:
-    """One line on what went wrong and in which line of whose code."""
+    """One line on what went wrong and in which line of whose code: the last that is no library's."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    own = [frame for frame in frames if not frame.filename.startswith(_libraries())]
+    place = "".join(f" ({f.filename}:{f.lineno} in {f.name})" for f in (own or frames)[-1:])
     return f"{where} raised {type(error).__name__}: {error}{place}"
+
+
+def _libraries() -> tuple[str, ...]:
+    """The folders of what envs are made with, and of this package."""
+    modules = [sys.modules.get(name) for name in ("rl_training", "numpy", "torch")]
+    return tuple(f"{Path(m.__file__).parent}{os.sep}" for m in modules if m is not None and m.__file__)
 
 
 class SyncBackend:

@@ -98,7 +98,8 @@ class Bench:
     def warm_up(self, *, in_parts: bool = False) -> float:
         """Train until steps and updates are made as they will be from then on; the seconds it took, all told.
 
-        `in_parts` keeps apart what a run may compile or capture as one, so that the parts can be timed.
+        `in_parts` keeps env and policy apart, which a run may compile or capture as one, so that each can be
+        timed.
         """
         trainer = self.trainer
         # Once a process, so that of all benches only the first would pay what every run has to.
@@ -106,8 +107,7 @@ class Bench:
         begin = perf_counter()
         first = getattr(trainer.algorithm.hyperparams, "learning_starts", 0)
         with self.settings():
-            if not in_parts:
-                trainer.prepare()
+            trainer.prepare(in_parts=in_parts)
             while trainer.global_step < first:
                 trainer.advance()
             for _ in range(WARM_UP[trainer.family]):

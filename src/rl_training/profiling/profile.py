@@ -127,14 +127,13 @@ def stages(
         )
     session = make_session(Resolved(prepared(resolved.config), {}), None)
     config = session.config
-    found, weights, possible = yield from _watched(config, seconds, say)
+    found, weights, possible, apart = yield from _watched(config, seconds, say)
     turn = seconds * TRIAL / TURNS
     worth = [c for c in possible if c.largest_gain(found.shares) >= WORTHWHILE]
     trials = [Trial(c, skipped="it could not bring anything") for c in possible if c not in worth]
     for number, candidate in enumerate(worth, 1):
         say(f"trying {number}/{len(worth)}: {candidate.name}")
-        # On a GPU shares are those of waiting for every part, as no trial does.
-        at_most = candidate.largest_gain(found.shares) if found.device == "cpu" else inf
+        at_most = candidate.largest_gain(found.shares) if apart else inf
         trials.append(try_out(config, candidate, weights, turn, at_most))
         yield replace(found, trials=tuple(trials))
     trials = confirmed(config, trials, weights, turn, say)
@@ -147,14 +146,16 @@ def stages(
 
 def _watched(
     config: TrainConfig, seconds: float, say: Say
-) -> Generator[Profile, None, tuple[Profile, Mapping[str, Any], list[Candidate]]]:
-    """Training itself and its ceilings; what it has learnt by then, and what there is to try."""
+) -> Generator[Profile, None, tuple[Profile, Mapping[str, Any], list[Candidate], bool]]:
+    """Training itself and its ceilings; what it has learnt by then, what there is to try, and whether the
+    shares of its parts are those of a run."""
     say(f"training {config.algo} on {config.env_id} for {seconds:g} s")
     with Bench(config) as bench:
         start_up, device = bench.warm_up(in_parts=True), bench.device
         modes = bench.compile_modes()
         possible = candidates(config, device, available_threads(), modes)
-        say(_outlook(seconds, start_up, len(possible), any(m.startswith("compiled") for m in modes.values())))
+        compiles = any(mode.startswith("compiled") for mode in modes.values())
+        say(_outlook(seconds, start_up, len(possible), compiles))
         with measured(bench.trainer) as watch:
             steps = bench.run(seconds).steps
         speed = Speed(steps, watch.total)
@@ -174,7 +175,11 @@ def _watched(
         problems = {name: text for name, text in (("env", no_envs), ("updates", no_updates)) if text}
         found = replace(found, env_steps_per_second=envs, update_speed=updates, problems=problems)
         yield found
-    return found, weights, possible
+        # On a GPU shares are those of waiting for every part, and envs that are tensors may be compiled with
+        # the policy: a run is another computation there.
+        trainer = bench.trainer
+        fused = trainer.updates.compiles and trainer.collector.stepping.tensors
+    return found, weights, possible, device.type == "cpu" and not fused
 
 
 def _outlook(seconds: float, start_up: float, settings: int, compiles: bool) -> str:

@@ -146,7 +146,7 @@ def _why_not(trial: Trial, found: Comparison, best: Trial | None) -> str:
     if trial.is_faster:
         return "" if best is None else f"faster, but the whole run less so than with {best.candidate.name}"
     if found.gain >= WORTHWHILE:
-        return "not in every turn"
+        return "in too few turns"
     return "" if _pays_later(found) else f"with its start the whole run is {found.gain:.2f} times as fast"
 
 

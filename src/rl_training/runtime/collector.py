@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs.vector import VectorEnv
-from rl_training.errors import NonFiniteError
 from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import Staging, to_tensor
 from rl_training.runtime.acting import CapturedActing, Choose, CompiledActing, Step
+from rl_training.runtime.finite import finite, require_finite, require_finite_rollout, require_finite_step
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.rewards import RewardTransform
 from rl_training.runtime.statistics import EpisodeStatistics
@@ -76,7 +74,7 @@ Store: TypeAlias = Callable[[Tensor, StepResult], None]
 """Takes in the policy's actions and what came of them; what is kept must be copied."""
 
 
-CompileChoices: TypeAlias = "Callable[[Callable[[CompileRun], CompiledActing]], CompiledActing | None]"
+CompileChoices: TypeAlias = Callable[[Callable[[CompileRun], CompiledActing]], CompiledActing | None]
 """Tries to make the policy's choices with a compiler."""
 
 
@@ -141,7 +139,7 @@ class Collector:
 
     def look_at(self, buffer: RolloutBuffer) -> None:
         """Refuse a broken rollout, and take note of the episodes that ended in a good one."""
-        _require_finite_rollout(buffer)
+        require_finite_rollout(buffer)
         self.stepping.report(buffer)
 
     def transform_rewards(self, buffer: RolloutBuffer) -> None:
@@ -238,12 +236,12 @@ class Collector:
         with torch.inference_mode():
             for _ in range(block.steps):
                 actions, env_actions = self._act(policy, exploration, generator, random=random)
-                if not _finite(env_actions):
-                    _require_finite("action", env_actions[None], broken="policy")
+                if not finite(env_actions):
+                    require_finite("action", env_actions[None], broken="policy")
                 before = perf_counter()
                 result = envs.step(env_actions)
                 env_seconds += perf_counter() - before
-                _require_finite_step(result)
+                require_finite_step(result)
                 if not self.rewards.is_identity:
                     self.rewards.apply(result.rewards[None], (result.terminated | result.truncated)[None])
                 store(actions, result)
@@ -327,52 +325,3 @@ class Collector:
         self.obs = self.stepping.observations()
         self.gap = "ahead" in state  # which a sampler had collected, and which is given up
         self.started = True
-
-
-def _require_finite_rollout(buffer: RolloutBuffer) -> None:
-    """Refuse a rollout with anything that is no number, before anything learns from it: one look for all."""
-    obs = buffer.obs.items() if isinstance(buffer.obs, dict) else [("", buffer.obs)]
-    parts = [("action", buffer.actions), *((f"observation {key}".strip(), values) for key, values in obs)]
-    parts = [(what, values) for what, values in parts if values.is_floating_point()]
-    parts.append(("reward", torch.as_tensor(buffer.steps("rewards"))))
-    # Final observations are not kept, only their values: the env's fault where the policy could value others.
-    cut = torch.as_tensor(buffer.steps("truncated")).to(buffer.device, torch.bool) & buffer.values.isfinite()
-    parts.append(("final observation", torch.where(cut, buffer.final_values, 0.0)))
-    finite = torch.stack([values.isfinite().all().to(buffer.device) for _, values in parts])
-    if not bool(finite.all()):
-        for what, values in parts:
-            broken = "policy" if what == "action" else "env"
-            _require_finite(what, values.numpy(force=True), broken=broken)
-
-
-def _require_finite_step(result: StepResult) -> None:
-    """Refuse a broken step before it is stored."""
-    _require_finite_parts("reward", result.rewards)
-    _require_finite_parts("observation", result.obs)
-    if result.final_obs is not None:
-        _require_finite_parts("final observation", result.final_obs, result.ended)
-
-
-def _require_finite_parts(what: str, values: Obs, envs: Array | None = None) -> None:
-    """Refuse one row an env, or several by name, with anything that is no number."""
-    if isinstance(values, dict):
-        for key, part in values.items():
-            _require_finite_parts(f"{what} {key}", part, envs)
-    elif not _finite(values):
-        _require_finite(what, values[None], envs)
-
-
-def _finite(values: Array) -> bool:
-    """Whether all are numbers: their squares have a sum unless they are huge, and that is quick to say."""
-    if values.dtype.kind != "f":
-        return True
-    return isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
-
-
-def _require_finite(what: str, values: Array, envs: Array | None = None, broken: str = "env") -> None:
-    """Refuse what is not a number, naming its place in `[step, env, …]`; `envs` says whose the rows are."""
-    if not np.isfinite(values).all():
-        step, row, *_ = np.argwhere(~np.isfinite(values))[0]
-        env = row if envs is None else envs[row]
-        where = f"the {what} of env {env} at step {step} of the rollout"
-        raise NonFiniteError(f"{where} is NaN or infinite: the {broken} is broken")

@@ -154,8 +154,12 @@ class Updates:
         """What compiling and capturing has taken."""
         self.problems: list[str] = []
         """What could not be done as planned, and why."""
+        self.of_updates: list[str] = []
+        """Those of them that concern single updates."""
         self._common = common_kinds(algorithm)
         self._ready: dict[Hashable, Update] = {}
+        self._refused: set[Hashable] = set()
+        """What could not be recorded, and how; not to be tried again when another graph has gone stale."""
         self._inner: Updates | None = None
         """Those within larger graphs."""
         self._rounds = 0
@@ -187,10 +191,13 @@ class Updates:
         self._inner = inner
         return inner
 
-    def record_round(self, *, plain: recorded.Round, quick: recorded.Round) -> recorded.RecordedRound | None:
+    def record_round(
+        self, plain: recorded.Round, quick: recorded.Round, **how: Any
+    ) -> recorded.RecordedRound | None:
         """A longer computation as one graph, or None if it cannot be, and why is said."""
         found = self.attempt(
-            "more than an update at a time", lambda: recorded.RecordedRound(self.algorithm, plain, quick)
+            "more than an update at a time",
+            lambda: recorded.RecordedRound(self.algorithm, plain, quick, **how),
         )
         self._rounds += found is not None
         return found
@@ -219,6 +226,7 @@ class Updates:
     def forget(self) -> None:
         """Record anew: the algorithm's tensors may be others."""
         self._ready.clear()
+        self._refused.clear()
 
     def adopt(self, mode: str) -> None:
         """Go on as a run was computed before it was stopped, where that can be done."""
@@ -265,11 +273,15 @@ class Updates:
         if captures and self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         for backend in [*([recorded.inductor] if compiles else []), *([None] if captures else [])]:
+            attempt = (kind, batch.actions.shape, backend is None)
+            if attempt in self._refused:
+                continue
             try:
                 return recorded.RecordedUpdate(
                     self.algorithm, batch, backend=backend, capture=captures, pool=self._pool
                 )
             except Exception as error:  # whatever stands in the way, the plain update does not mind
+                self._refused.add(attempt)
                 how = "captured" if backend is None else "compiled"
                 self._report(f"{how} they cannot be: {_words(error)}")
         return self.algorithm.update
@@ -277,7 +289,10 @@ class Updates:
     def _report(self, problem: str, *, of_updates: bool = True) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
-            what = f"updates are not all {self.plan.mode}: " if of_updates else ""
+            what = ""
+            if of_updates:
+                self.of_updates.append(problem)
+                what = f"updates are not all {self.plan.mode}: "
             warnings.warn(f"{what}{problem}", stacklevel=3)
 
 

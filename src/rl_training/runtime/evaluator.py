@@ -14,7 +14,7 @@ from rl_training.envs.vector import VectorEnv
 from rl_training.policies.obs import to_tensor
 from rl_training.runtime.collector import Policy
 from rl_training.runtime.stepping import ended_mask
-from rl_training.types import Array, Episode, Evaluation, StepResult, TensorObs
+from rl_training.types import Array, Decision, Episode, Evaluation, StepResult, TensorObs
 
 
 class Moment(NamedTuple):
@@ -99,8 +99,7 @@ def play(
     """Step `envs` with a policy for as long as somebody asks; `seed` decides which episodes are played."""
     generator = torch.Generator(device).manual_seed(seed)
     obs, state = envs.reset(seed=seed), policy.initial_state(envs.num_envs)
-    # Without the critic, where that is known to be the same: nobody asks for values here.
-    decide = getattr(policy, "decide", None) if deterministic and state is None else None
+    decide = _decider(policy) if deterministic and state is None else None
     while True:
         seen = to_tensor(obs, device)
         if decide is not None:
@@ -114,6 +113,17 @@ def play(
         obs = result.obs
         if len(result.ended) and state is not None:
             state = policy.reset_state(state, ended_mask(result.ended, envs.num_envs, device))
+
+
+def _decider(policy: Any) -> Callable[[TensorObs], Decision] | None:
+    """How to ask for likeliest actions, without values that nobody wants. None where `act` may differ."""
+    owners = [
+        next((cls for cls in type(policy).__mro__ if name in vars(cls)), None) for name in ("decide", "act")
+    ]
+    if owners[0] is None or owners[1] is None or not issubclass(owners[0], owners[1]):
+        return None
+    decide: Callable[[TensorObs], Decision] = policy.decide
+    return decide
 
 
 def shares(num_episodes: int, num_envs: int) -> Array:

@@ -194,9 +194,9 @@ class OffPolicyTrainer(Trainer):
         """A batch from where it is stored to where the networks are."""
         return _batch_to(batch, self.device)
 
-    def prepare(self) -> None:
+    def prepare(self, *, in_parts: bool = False) -> None:
         """Where batches are drawn on the GPU, steps and rounds of updates can be captured as graphs."""
-        inner = self.updates.within_graphs() if self._in_graphs() else None
+        inner = self.updates.within_graphs() if self._in_graphs() and not in_parts else None
         if inner is not None:
             self._rounds = CapturedRounds(self.updates, inner, self._drawn_update)
             self.collector.capture = self.updates.attempt

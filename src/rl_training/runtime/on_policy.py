@@ -61,20 +61,21 @@ class OnPolicyTrainer(Trainer):
         self._whole: RecordedRound | None = None
         """An iteration as one graph."""
 
-    def prepare(self) -> None:
+    def prepare(self, *, in_parts: bool = False) -> None:
         """Steps are compiled or captured too; with envs on the GPU whole iterations, from the second on."""
-        collector, updates, inner = self.collector, self.updates, self.updates.within_graphs()
+        collector, updates, tensors = self.collector, self.updates, self.collector.stepping.tensors
         if collector.state is not None:
             return
-        if updates.compiles and collector.stepping.tensors:
-            collector.together = self._compiled_step()
-        elif updates.compiles and inner is None:
+        if updates.compiles and not tensors and self.device.type == "cpu":
             collector.compiling = partial(updates.compile, "the policy's choices")
-        if inner is None:
+        if in_parts:
             return
-        if not collector.stepping.tensors:
-            collector.capture = self.updates.attempt
-        elif self.intrinsic is None:
+        inner = updates.within_graphs()
+        if updates.compiles and tensors:
+            collector.together = self._compiled_step()
+        if inner is not None and not tensors:
+            collector.capture = updates.attempt
+        elif inner is not None and self.intrinsic is None:
             self._inner = inner
 
     def _compiled_step(self) -> Step | None:

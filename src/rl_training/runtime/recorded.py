@@ -34,6 +34,9 @@ Backend = Callable[[GraphModule, Sequence[Tensor]], Run]
 
 Round = Callable[[], list[UpdateResult]]
 
+Witness = Callable[[Sequence[Tensor]], Sequence[Tensor] | None]
+"""Those results that have to be the same, and with them what is drawn; None: all, and what is written."""
+
 TOLERANCE = 0.1
 """How far a recorded update may be from the plain one, relative to what the plain one changes."""
 WAYWARD = 64
@@ -65,17 +68,14 @@ def inductor(graph: GraphModule, inputs: Sequence[Tensor]) -> Run:
 class _Model:
     """What a plain computation does, found out by doing it and taking it back: the measure of a quick one."""
 
-    def __init__(
-        self, plain: Run, undo: Callable[[], None], comparable: Callable[[], bool] = lambda: True
-    ) -> None:
-        """`undo` takes back what is no tensor; `comparable` is asked when `plain` has been run."""
-        self.recording, self._undo = Recording(), undo
-        self._expected: list[Tensor] | None = None
+    def __init__(self, plain: Run, undo: Callable[[], None], witness: Witness = lambda _: None) -> None:
+        """`undo` takes back what is no tensor."""
+        self.recording, self._undo, self._witness = Recording(), undo, witness
         try:
             with self.recording:
                 results = plain()
-            if comparable():
-                self._expected = [*(result.detach().clone() for result in results), *self._written()]
+            self._expected, self._in_part = self._evidence(results)
+            self._positions = self._where()
         finally:
             self.undo()
 
@@ -91,9 +91,26 @@ class _Model:
 
     def require_same(self, run: Run) -> None:
         """Refuse a computation that gives or writes other numbers; it is run if that can be told."""
-        if self._expected is not None:
-            found = [*run(), *self._written()]
-            _require_same(found, self._expected, [before for _, before in self.recording.written])
+        if not self._expected:
+            return
+        found, _ = self._evidence(run())
+        _require_same(found, self._expected, [] if self._in_part else self._before)
+        if self._in_part and not all(map(torch.equal, self._where(), self._positions)):
+            raise Uncapturable("recorded, they draw another number of random numbers")
+
+    def _evidence(self, results: Sequence[Tensor]) -> tuple[list[Tensor], bool]:
+        """What has to be the same, and whether that is only a part of the results."""
+        chosen = self._witness(results)
+        told = [result.detach().clone() for result in (results if chosen is None else chosen)]
+        return ([*told, *self._written()], False) if chosen is None else (told, True)
+
+    def _where(self) -> list[Tensor]:
+        """Where the generators are that random numbers were drawn from."""
+        return [generator.get_state() for generator in self.generators]
+
+    @property
+    def _before(self) -> list[Tensor]:
+        return [before for _, before in self.recording.written]
 
     def _written(self) -> list[Tensor]:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -203,14 +220,14 @@ def captured(
     *,
     plain: Run | None = None,
     undo: Callable[[], None] = lambda: None,
-    comparable: Callable[[], bool] = lambda: True,
+    witness: Witness = lambda _: None,
 ) -> Captured:
     """`run` as a CUDA graph that reads and writes tensors where they are, recorded without leaving a trace.
 
     `plain` does the same with torch's own operations. It is run once to learn what is changed; that is taken
-    back, and `undo` takes back what is no tensor. The graph has to do the same, where that is `comparable`.
+    back, and `undo` takes back what is no tensor. The graph has to do the same, as far as `witness` can tell.
     """
-    model = _Model(plain or run, undo, comparable)
+    model = _Model(plain or run, undo, witness)
     try:
         graph = Captured(run, (), generators=model.generators, undo=model.undo, warm_ups=1)
         model.require_same(graph)
@@ -226,7 +243,10 @@ class RecordedRound:
     have been such updates before: what they remember is in memory that is no graph's.
     """
 
-    def __init__(self, algorithm: Algorithm, plain: Round, quick: Round) -> None:
+    def __init__(
+        self, algorithm: Algorithm, plain: Round, quick: Round, *, alike_at_first: bool = False
+    ) -> None:
+        """`alike_at_first`: nothing comes before the first update that rounding could make more of."""
         self.algorithm, number = algorithm, algorithm.num_updates
         self.names: list[list[str]] = []
         self.steps = 0
@@ -240,11 +260,14 @@ class RecordedRound:
         def undo() -> None:
             algorithm.num_updates = number
 
-        # What rounding does to one update is known. The next ones make more and more of it, so that after an
-        # iteration of many two right answers may be far apart: nothing would follow from a difference.
-        self.graph = captured(
-            lambda: [row_of(quick())], plain=look, undo=undo, comparable=lambda: self.steps == 1
-        )
+        def witness(results: Sequence[Tensor]) -> Sequence[Tensor] | None:
+            # What rounding does to one update is known. The next ones make more and more of it, so that after
+            # many two right answers may be far apart: nothing would follow from a difference.
+            if self.steps == 1:
+                return None
+            return [results[0][: len(self.names[0])]] if alike_at_first else []
+
+        self.graph = captured(lambda: [row_of(quick())], plain=look, undo=undo, witness=witness)
 
     @property
     def stale(self) -> bool:

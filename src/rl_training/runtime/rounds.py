@@ -16,8 +16,9 @@ Draw: TypeAlias = Callable[[Update], UpdateResult]
 class CapturedRounds:
     """Called with a number of updates, makes them: with one launch, once that has been recorded.
 
-    Whether a graph does what the plain computation does can only be told of a single update, whose rounding
-    nothing has made more of yet. So those are recorded first, and longer rounds when all in them is trusted.
+    Whether a graph does all that the plain computation does can only be told of a single update, whose
+    rounding nothing has made more of yet. So those are recorded first, and longer rounds when all in them is
+    trusted: of these the first update has to be the same, and what all of them draw.
     """
 
     LONGEST = 64
@@ -65,5 +66,6 @@ class CapturedRounds:
         graph = self._graphs[kinds] = self.updates.record_round(
             plain=lambda: [self._draw(self.updates.algorithm.update) for _ in kinds],
             quick=lambda: [self._draw(self._inner) for _ in kinds],
+            alike_at_first=True,
         )
         return graph

@@ -129,8 +129,9 @@ def _seams(trainer: Any) -> list[tuple[Any, str, str]]:
         (envs, "step_tensors", "env"),
         *((algorithm.policy, name, "inference") for name in ACTING),
         (getattr(algorithm, "exploration", None), "explore", "inference"),
+        (collector, "_choices", "inference"),
     ]
-    return [seam for seam in seams if hasattr(seam[0], seam[1])]
+    return [seam for seam in seams if getattr(seam[0], seam[1], None) is not None]
 
 
 def _crossings(trainer: Any) -> list[tuple[Any, str, str]]:

@@ -47,7 +47,7 @@ class Team:
     ) -> None:
         """`make(number)` says how the trainer of a learner is made, in its own process."""
         self.algorithm = algorithm
-        self._begun = self._closed = self._idle = False
+        self.begun = self._closed = self._idle = False
         self._grade: Grade = ("exact", "nothing has been saved")
         context = process_context()
         meeting = Meeting(context, others + 1)
@@ -102,13 +102,12 @@ class Team:
                 )
 
     def begin(self, mode: str, counters: Mapping[str, int], moments: list[float]) -> None:
-        """Have everybody go on from what the first learner knows, if that has not been done.
+        """Have everybody go on from what the first learner knows.
 
         `moments` are those of its rewards: all learners divide by the same, also those that are new.
         """
-        if not self._begun:
-            self._ask("begin", self.algorithm.state_dict(), mode, counters, moments)
-            self._begun = True
+        self._ask("begin", self.algorithm.state_dict(), mode, counters, moments)
+        self.begun = True
 
     @contextmanager
     def resting(self) -> Iterator[None]:
@@ -136,7 +135,7 @@ class Team:
     def state_dict(self) -> dict[str, Any]:
         """The others' streams of experience, by their numbers."""
         state, grades = {}, []
-        expected = fingerprint(self.algorithm) if self._begun else None
+        expected = fingerprint(self.algorithm) if self.begun else None
         for number, (stream, grade, found) in enumerate(self._ask("save"), 1):
             if expected is not None and found != expected:
                 raise AxiomError(

@@ -61,7 +61,7 @@ class _Member:
     def advance(self) -> Any:
         """One iteration; the answer: which episodes have ended, what could not be computed as planned."""
         self.trainer.advance()
-        return [self.trainer.collector.statistics.take(), list(self.trainer.updates.problems)]
+        return [self.trainer.collector.statistics.take(), list(self.trainer.updates.of_updates)]
 
     def save(self) -> Any:
         """The own stream of experience, what restoring it gives, and a fingerprint of what was learned."""

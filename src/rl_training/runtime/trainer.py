@@ -122,8 +122,8 @@ class Trainer(ABC):
     def build(self) -> None:
         """Create what the family needs beyond the shared parts."""
 
-    def prepare(self) -> None:  # noqa: B027 - most families have nothing to
-        """Get ready for updates that are computed as planned."""
+    def prepare(self, *, in_parts: bool = False) -> None:  # noqa: B027 - a family may have nothing to
+        """Have compiled or captured what can be beside updates; `in_parts`: nothing across env and policy."""
 
     @abstractmethod
     def iterate(self) -> None:
@@ -179,9 +179,9 @@ class Trainer(ABC):
         if self.team is None:
             self._iterate()
         else:
-            moments = self.collector.rewards.moments
-            self.team.begin(self.updates.plan.mode, self._counters(), moments)
-            self.team.advance(self._iterate, self.collector.statistics, self.updates.problems)
+            if not self.team.begun:
+                self.team.begin(self.updates.plan.mode, self._counters(), self.collector.rewards.moments)
+            self.team.advance(self._iterate, self.collector.statistics, self.updates.of_updates)
         self.iteration += 1
         if self.logbook.due(self.previous_step, self.global_step):
             self._log()

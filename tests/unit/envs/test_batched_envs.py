@@ -116,6 +116,7 @@ def test_forks_by_a_number_are_those_by_a_tensor() -> None:
     seeds = torch.cat([env_keys(1, 3, CPU), torch.tensor([0, 1, 2**62 - 1])])
     for index in (*range(1001), -1, -2, 2**31, 2**62, 2**63 - 1):
         assert torch.equal(fork(seeds, index), fork(seeds, torch.tensor(index)))
+    assert torch.equal(fork(seeds, np.int64(7)), fork(seeds, 7))  # type: ignore[arg-type]
     small = torch.arange(6, dtype=torch.int32)  # a counter of another type counts the same
     assert torch.equal(fork(seeds, small), fork(seeds, small.long()))
 

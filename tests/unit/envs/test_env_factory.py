@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from typing import Any, get_args
@@ -12,6 +13,7 @@ import pytest
 from envs_helpers import Diary, Settings
 
 from rl_training.envs import EnvConfig, factory, make_env, make_vector_env, probe, registered
+from rl_training.envs.backends import describe_failure
 from rl_training.envs.kinds import BACKENDS, BackendName
 from rl_training.envs.makers import MAKERS
 from rl_training.errors import EnvError, MissingExtraError, UnknownNameError
@@ -21,6 +23,15 @@ def test_probe_says_what_an_env_shows_and_takes() -> None:
     spec = probe(Settings())
     assert spec.observation_space.shape == (4,)
     assert spec.action_space == gymnasium.spaces.Discrete(2)
+
+
+def test_a_failure_is_placed_outside_of_libraries() -> None:
+    try:
+        np.linalg.inv(np.zeros((2, 2)))
+    except np.linalg.LinAlgError as error:
+        text = describe_failure("step()", error)
+    place = r"\(.*test_env_factory\.py:\d+ in test_a_failure_is_placed_outside_of_libraries\)"
+    assert re.fullmatch(rf"step\(\) raised LinAlgError: Singular matrix {place}", text)
 
 
 def test_env_kwargs_reach_the_env() -> None:

@@ -109,7 +109,7 @@ def test_a_report_fits_a_terminal() -> None:
     [
         (Trial(NATIVE, Comparison((1.0,) * 3, (1.48,) * 3, 9), at_most=1.14),
          "noise: the parts that it helps leave room for 1.14 at most"),
-        (trial(NATIVE, 0.99, 1.3, 1.3), "not in every turn"),
+        (trial(NATIVE, 0.99, 1.3, 1.3), "in too few turns"),
         (trial(NATIVE, 1.1, 1.1, 1.1, start_up_s=8.0), "with its start the whole run is 1.02 times as fast"),
     ],
     ids=["noise", "unsteady", "start"],

@@ -363,6 +363,34 @@ def test_a_captured_update_that_has_gone_stale_is_captured_anew(monkeypatch: pyt
         assert len(GraphOnPaper.made) == made
 
 
+def test_what_was_refused_is_not_tried_again_when_a_graph_has_gone_stale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else two kinds of updates that a compiler fails at would make each other stale for ever."""
+    tried: list[int] = []
+
+    def broken(graph: Any, inputs: Any) -> Any:
+        tried.append(len(tried))
+        for graph_on_paper in GraphOnPaper.made:
+            graph_on_paper.stale = True
+        raise RuntimeError("no kernel for this")
+
+    monkeypatch.setattr(GraphOnPaper, "made", ())
+    monkeypatch.setattr(recorded, "Captured", GraphOnPaper)
+    monkeypatch.setattr(recorded, "inductor", broken)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    algorithm = regression()
+    monkeypatch.setattr(algorithm, "kind", lambda number: number % 2)
+    updates = Updates(algorithm, Plan("compiled and captured", ""))
+    with pytest.warns(UserWarning, match="no kernel for this"):
+        updates(batch_of(0))
+    for seed in range(1, 8):
+        updates(batch_of(seed))
+    assert len(tried) == 2
+    assert len(GraphOnPaper.made) == 3  # that of the first kind anew, when the second had been tried
+    assert len(updates.of_updates) == 1
+
+
 def test_a_recording_that_fails_makes_graphs_stale_that_draw_random_numbers() -> None:
     """What torch has registered for them are the states that generators had before."""
     draws, does_not = (Captured.__new__(Captured) for _ in range(2))
@@ -408,6 +436,7 @@ def test_a_larger_graph_counts_as_tried(works: bool, monkeypatch: pytest.MonkeyP
     with nullcontext() if works else pytest.warns(UserWarning, match="it is not to be had"):
         found = updates.record_round(plain=list, quick=list)
     assert (found is not None) is works
+    assert updates.of_updates == []  # learners may differ in it
     assert updates.surroundings["updates not computed so"] == (0 if works else 1)
 
 

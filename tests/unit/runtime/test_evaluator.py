@@ -68,6 +68,26 @@ def test_no_word_where_the_env_ends_by_itself() -> None:
         assert evaluate(Reader(), envs, 2, device=CPU, longest=50).lengths == (7, 7)
 
 
+def test_a_policy_that_acts_in_a_way_of_its_own_is_evaluated_by_that() -> None:
+    class Decides(Reader):
+        def decide(self, obs: Any, state: Any = None) -> Decision:
+            raise AssertionError("this is how its base decides")
+
+        def act(self, *args: Any, **kwargs: Any) -> Any:
+            return super().act(*args, **kwargs)
+
+    class Own(Decides):
+        def act(self, *args: Any, **kwargs: Any) -> Any:
+            return super().act(*args, **kwargs)
+
+    policy = Own()
+    with count_envs(2, length=3) as envs:
+        evaluate(policy, envs, 2, device=CPU)
+        assert len(policy.modes) == 3
+        with pytest.raises(AssertionError, match="how its base decides"):
+            evaluate(Decides(), envs, 2, device=CPU)
+
+
 @pytest.mark.parametrize("stateful", [False, True])
 def test_nobody_is_asked_for_values_where_the_likeliest_actions_are_played(stateful: bool) -> None:
     class Decides(Reader):

@@ -135,7 +135,18 @@ def test_a_graph_that_does_something_else_is_not_trusted(monkeypatch: pytest.Mon
             captured(adds(scale, says), plain=plain)
         assert torch.equal(weights, torch.ones(100))
         assert torch.equal(generator.get_state(), before)
-    captured(adds(1.2, 2.0), plain=plain, comparable=lambda: False)
+    captured(adds(1.2, 2.0), plain=plain, witness=lambda results: [])
+    captured(adds(1.2, 2.0), plain=plain, witness=lambda results: results)
+    with pytest.raises(Uncapturable, match="other numbers"):
+        captured(adds(1.0, 3.0), plain=plain, witness=lambda results: results)
+
+    def draws_more() -> list[Tensor]:
+        torch.rand(1, generator=generator)
+        return plain()
+
+    with pytest.raises(Uncapturable, match="draw another number"):
+        captured(draws_more, plain=plain, witness=lambda results: results)
+    assert torch.equal(generator.get_state(), before)
 
 
 @pytest.mark.parametrize(("updates", "compared"), [(1, True), (2, False)])
@@ -166,6 +177,8 @@ def test_rounds_of_one_update_are_compared(
     with pytest.raises(Uncapturable) if compared else nullcontext():
         recorded.RecordedRound(algorithm, lambda: learn(1.0), lambda: learn(2.0))
     assert (algorithm.num_updates, weights.tolist()) == (5, [0.0] * 3)
+    with pytest.raises(Uncapturable):
+        recorded.RecordedRound(algorithm, lambda: learn(1.0), lambda: learn(2.0), alike_at_first=True)
     same = recorded.RecordedRound(algorithm, lambda: learn(1.0), lambda: learn(1.0))
     assert same()[0].metrics["weight"] == 3.0 * updates
     assert algorithm.num_updates == 5 + updates
@@ -334,7 +347,10 @@ class Counting:
         self.algorithm.num_updates += 1
         return UpdateResult({"number": torch.tensor(float(self.algorithm.num_updates))})
 
-    def record_round(self, *, plain: Callable[[], list[UpdateResult]], quick: Any) -> Any:
+    def record_round(
+        self, *, plain: Callable[[], list[UpdateResult]], quick: Any, alike_at_first: bool
+    ) -> Any:
+        assert alike_at_first
         number, calls = self.algorithm.num_updates, len(self.calls)
         count = len(plain())
         assert self.calls[calls:] == ["plain"] * count  # a graph is compared with that, not with itself

@@ -38,7 +38,7 @@ def fork(seeds: Tensor, index: Tensor | int) -> Tensor:
     """Seeds of their own for whatever `index` counts, such as the steps of an episode."""
     if isinstance(index, Tensor):
         return mix(seeds + _FORK * (index.long() + 1))
-    return mix(seeds + _wrapped(_FORK * (index + 1)))
+    return mix(seeds + _wrapped(_FORK * (int(index) + 1)))
 
 
 def _wrapped(number: int) -> int:
