@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from time import perf_counter
 from typing import Any, Literal, TypeVar, get_args
 
@@ -209,8 +208,7 @@ class Updates:
 
     def compile(self, what: str, make: Callable[[CompileRun], T]) -> T | None:
         """Compile something beside updates, or say why it cannot be."""
-        how = partial(recorded.compiled, backend=recorded.inductor)
-        found = self.attempt(what, lambda: make(how), "compiled")
+        found = self.attempt(what, lambda: make(recorded.by_inductor), "compiled")
         hand_back_memory()
         return found
 
@@ -220,7 +218,7 @@ class Updates:
             try:
                 return make()
             except Exception as error:  # whatever stands in the way, it can be computed as it is
-                self._report(f"{what} cannot be {how}: {_words(error)}", of_updates=False)
+                self._report(f"{what} cannot be {how}: {words(error)}", of_updates=False)
                 return None
 
     def forget(self) -> None:
@@ -283,7 +281,7 @@ class Updates:
             except Exception as error:  # whatever stands in the way, the plain update does not mind
                 self._refused.add(attempt)
                 how = "captured" if backend is None else "compiled"
-                self._report(f"{how} they cannot be: {_words(error)}")
+                self._report(f"{how} they cannot be: {words(error)}")
         return self.algorithm.update
 
     def _report(self, problem: str, *, of_updates: bool = True) -> None:
@@ -296,7 +294,7 @@ class Updates:
             warnings.warn(f"{what}{problem}", stacklevel=3)
 
 
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
     """What went wrong, and after what: CUDA often tells no more than that something had."""
     if isinstance(error, Uncapturable):
         return _line(error)

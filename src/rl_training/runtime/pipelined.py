@@ -20,12 +20,14 @@ from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.envs.vector import VectorEnv
 from rl_training.policies.exploration import Exploration
 from rl_training.policies.obs import to_tensor
-from rl_training.runtime.collector import Block, Collector, Store
+from rl_training.runtime.acting import CompiledActing
+from rl_training.runtime.collector import Block, Collector, CompileChoices, Store
 from rl_training.runtime.freight import SharedRollout, SharedTransitions
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.random import RandomStreams
 from rl_training.runtime.rewards import RewardTransform
 from rl_training.runtime.sampler import Sampler
+from rl_training.runtime.tracing import CompileRun, Uncapturable
 
 PARTS = ("wait", "learn", "evaluate", "save")
 """What a learner does that does not collect."""
@@ -64,6 +66,8 @@ class PipelinedCollector(Collector):
         self.seconds = dict.fromkeys(("env", "inference", "idle"), 0.0)
         """What the sampler has done with its time so far."""
         self._told = dict(self.seconds)
+        self._report: CompileChoices | None = None
+        """Knows what to do if the sampler cannot compile the policy's choices."""
 
     def start(self) -> None:
         """Have the first episode of every env begun, unless a restored run is already inside one."""
@@ -77,6 +81,9 @@ class PipelinedCollector(Collector):
         begin = perf_counter()
         freight = self.sampler.freight
         assert isinstance(freight, SharedRollout)
+        if self.compiling is not None:
+            self._report, self.compiling = self.compiling, None
+            self.sampler.ask("compile")
         last_values = freight.hand_out(buffer, self._take())
         self._order(lag=1)
         self.profiler.add("wait", perf_counter() - begin)
@@ -130,6 +137,12 @@ class PipelinedCollector(Collector):
             self._running = False
             for part, seconds in self._finished["seconds"].items():
                 self.seconds[part] += seconds
+            if (problem := self._finished["problem"]) and self._report is not None:
+
+                def refused(_: CompileRun) -> CompiledActing:
+                    raise Uncapturable(problem)
+
+                self._report(refused)
 
     def park(self) -> None:
         """Wait until the sampler has nothing to do, and note where its generators and its noise are."""

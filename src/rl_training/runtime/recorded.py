@@ -197,6 +197,11 @@ def compiled(run: Run, inputs: Sequence[Tensor], backend: Backend) -> Run:
     return quick
 
 
+def by_inductor(run: Run, inputs: Sequence[Tensor]) -> Run:
+    """`compiled` by torch's compiler."""
+    return compiled(run, inputs, inductor)
+
+
 def _compiled(plain: Run, inputs: Sequence[Tensor], backend: Backend, model: _Model) -> Run:
     """`plain` as one graph of its inputs and of all that it reads besides, compiled."""
     draws = model.recording.draws

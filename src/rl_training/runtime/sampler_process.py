@@ -14,13 +14,17 @@ from rl_training.algorithms.base import Algorithm, OffPolicyAlgorithm
 from rl_training.envs.processes import converse
 from rl_training.envs.vector import VectorEnv
 from rl_training.policies.exploration import Exploration
+from rl_training.runtime.acting import CompiledActing
 from rl_training.runtime.collector import Collector
+from rl_training.runtime.compilation import words
 from rl_training.runtime.device import torch_settings
 from rl_training.runtime.exchange import SharedTensors, SharedWeights, packed, unpacked
 from rl_training.runtime.freight import freight_of
 from rl_training.runtime.profiler import Profiler
 from rl_training.runtime.random import RandomStreams
+from rl_training.runtime.recorded import by_inductor
 from rl_training.runtime.rewards import RewardSettings, RewardTransform
+from rl_training.runtime.tracing import CompileRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class _Sampler:
         self._told = -1
         """How many finished episodes the learner knows of."""
         self._answered = perf_counter()
+        self._problem = ""
+        """Why the policy's choices are not compiled, until it is told."""
 
     def answer(self, command: str, payload: Any) -> Any:
         """Do as told; `command` is the name of a method."""
@@ -104,7 +110,19 @@ class _Sampler:
         statistics = self.collector.statistics
         news = None if statistics.count == self._told else statistics.state_dict()
         self._told = statistics.count
-        return {"rest": rest, "statistics": news, "seconds": self.profiler.take()}
+        problem, self._problem = self._problem, ""
+        return {"rest": rest, "statistics": news, "seconds": self.profiler.take(), "problem": problem}
+
+    def compile(self) -> None:
+        """Have the policy's choices compiled at the first of them, as a learner does that collects itself."""
+        self.collector.compiling = self._compiled
+
+    def _compiled(self, make: Callable[[CompileRun], CompiledActing]) -> CompiledActing | None:
+        try:
+            return make(by_inductor)
+        except Exception as error:  # the learner says so; choices can be made as they are
+            self._problem = words(error)
+            return None
 
     def save(self) -> Any:
         """What the collector has to say."""
