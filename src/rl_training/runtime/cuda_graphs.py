@@ -63,11 +63,13 @@ class Captured:
         """On the stream that is recorded on afterwards."""
         gc.collect()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(times):
-                run(*self.inputs)
-                undo()  # each time: counters decide what the next run would do
-        torch.cuda.current_stream().wait_stream(stream)
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(times):
+                    run(*self.inputs)
+                    undo()  # each time: counters decide what the next run would do
+        finally:  # what a run that failed had launched must be over, too, before it is taken back
+            torch.cuda.current_stream().wait_stream(stream)
 
     @property
     def stale(self) -> bool:

@@ -32,6 +32,7 @@ from rl_training.policies.exploration import (
 from rl_training.runtime import memory, off_policy, recorded, trainer
 from rl_training.runtime.acting import CapturedActing
 from rl_training.runtime.compilation import MAX_RECORDINGS, Plan
+from rl_training.runtime.cuda_graphs import Captured
 from rl_training.runtime.recorded import captured
 from rl_training.runtime.rounds import CapturedRounds
 from rl_training.runtime.tracing import Uncapturable
@@ -106,6 +107,26 @@ def test_recording_leaves_no_trace_and_replays_go_on() -> None:
     generator.set_state(before)
     assert torch.equal(graph()[0], drawn.sum())
     assert torch.equal(weights[1:], drawn)
+
+
+def test_what_a_failed_warm_up_had_launched_is_over_before_it_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was launched on a stream of its own, and would be written after what is brought back."""
+    events: list[str] = []
+    side: Any = SimpleNamespace(wait_stream=lambda other: events.append("the side waits"))
+    here: Any = SimpleNamespace(wait_stream=lambda other: events.append("we wait"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: side)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: here)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+
+    def run() -> list[Tensor]:
+        events.append("launched")
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        Captured(run, ())
+    assert events == ["the side waits", "launched", "we wait"]
 
 
 @pytest.mark.parametrize("inference", [False, True])
