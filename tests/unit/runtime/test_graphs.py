@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import rl_training
 from rl_training.data.layout import RolloutLayout
 from rl_training.data.replay_buffer import ReplayBuffer
+from rl_training.data.rollout_buffer import RolloutBuffer
 from rl_training.data.samplers import CapturableSampler
 from rl_training.data.storage import in_memory
 from rl_training.envs.batched import State
@@ -65,11 +68,66 @@ class Rehearsal:
         return [result.clone() for result in self.run(*inputs)]
 
 
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes what is done, to which tensors, and which of the results are new ones."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.noted: list[tuple[Any, Any, Any, list[tuple[Tensor, bool]]]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        given = {tensor.untyped_storage().data_ptr() for tensor in tensors_of((args, kwargs))}
+        made = [(tensor, tensor.untyped_storage().data_ptr() not in given) for tensor in tensors_of(result)]
+        self.noted.append((function, args, kwargs, made))
+        return result
+
+
+def tensors_of(values: Any) -> list[Tensor]:
+    return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
+
+
+class Tape(Rehearsal):
+    """As a graph does it: operations are repeated on the tensors of the recording, and no code is run."""
+
+    def __init__(self, run: Any, inputs: Sequence[Tensor], **how: Any) -> None:
+        super().__init__(run, inputs, **how)
+        self.inputs = [tensor.detach().clone() for tensor in inputs]
+        with _Operations() as operations:
+            self.results = list(run(*self.inputs))
+        self.noted = operations.noted
+        how.get("undo", lambda: None)()
+
+    @torch.inference_mode()
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        for own, tensor in zip(self.inputs, inputs, strict=True):
+            own.copy_(tensor)
+        for function, args, kwargs, made in self.noted:
+            again = tensors_of(function(*args, **kwargs))
+            for (tensor, new), result in zip(made, again, strict=True):
+                if new:
+                    tensor.copy_(result)
+        return [result.clone() for result in self.results]
+
+
 @pytest.fixture
 def rehearsed(monkeypatch: pytest.MonkeyPatch) -> type[Rehearsal]:
     """A machine that seems to have a GPU."""
+    return rehearse(monkeypatch, Rehearsal)
 
-    class Counted(Rehearsal):
+
+@pytest.fixture
+def taped(monkeypatch: pytest.MonkeyPatch) -> type[Rehearsal]:
+    """The same, where graphs repeat operations; so nothing is done by NumPy."""
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor.clone())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setattr(RolloutBuffer, "on_host", False)
+    return rehearse(monkeypatch, Tape)
+
+
+def rehearse(monkeypatch: pytest.MonkeyPatch, graph: type[Rehearsal]) -> type[Rehearsal]:
+    class Counted(graph):  # type: ignore[misc,valid-type]
         made = 0
 
     monkeypatch.setattr(recorded, "Captured", Counted)
@@ -320,6 +378,57 @@ def test_drawing_and_learning_as_one(
     assert rehearsed.made == graphs
     monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("eager", "twin"))
     twin = run("eager")
+    assert_same(state, twin[0])
+    assert_same(lines, twin[1])
+
+
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "sac": {"learning_rate_schedule": "linear"},
+    "td3": {},
+    "ddpg": {"exploration_noise": "ou"},
+    "crossq": {},
+    "dqn": {"target_update_every": 4, "n_step": 2},
+    "noisy_dqn": {"target_update_every": 4},
+}
+
+
+@pytest.mark.parametrize("algo", OFF_POLICY)
+def test_rounds_need_no_more_than_their_operations(
+    algo: str, tmp_path: Path, taped: type[Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph runs no line of Python again: what is counted or chosen there has to come out the same."""
+
+    def run(name: str) -> tuple[Any, ...]:
+        agent = rl_training.train(
+            algo=algo, env_id="CartPole-v1" if "dqn" in algo else "Pendulum-v1", num_envs=2,
+            total_timesteps=80, output_dir=str(tmp_path / name), network={"hidden": [8]},
+            hyperparams={
+                "learning_starts": 20, "batch_size": 8, "buffer_size": 60,
+                "train_every": 2, "gradient_steps": 3, **OFF_POLICY[algo],
+            },
+            evaluation={"every_steps": 0}, logging={"every_steps": 10, "tensorboard": False},
+        )  # fmt: skip
+        return results_of(agent.run_dir)
+
+    state, lines, metadata = run("rounds")
+    assert metadata["compilation"]["problems"] == []
+    assert taped.made >= 3  # choices, single updates, a round of several
+    monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("eager", "twin"))
+    twin = run("eager")
+    assert_same(state, twin[0])
+    assert_same(lines, twin[1])
+
+
+@pytest.mark.parametrize("backend", ["batched", "sync"])
+def test_iterations_need_no_more_than_their_operations(
+    backend: str, tmp_path: Path, taped: type[Rehearsal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"backend": backend, "normalize_obs": True, "normalize_reward": True}
+    state, lines, metadata = run_ppo(tmp_path / "taped", env=env)
+    assert metadata["compilation"]["problems"] == []
+    assert taped.made == (1 if backend == "batched" else 2)
+    monkeypatch.setattr(trainer, "plan_for", lambda *_: Plan("eager", "twin"))
+    twin = run_ppo(tmp_path / "eager", env=env)
     assert_same(state, twin[0])
     assert_same(lines, twin[1])
 
