@@ -22,6 +22,7 @@ from turns import PIPELINED
 
 HERE = Path(__file__).parent
 PARTS = {
+    "libraries": (["libraries.py"], 3.5),
     "ppo-envs": (["ppo_cartpole.py", "envs", "--variant", PIPELINED], 6),
     "ppo-width": (["ppo_cartpole.py", "width"], 3),
     "off-policy": (["off_policy.py", "threads"], 5.5),

@@ -16,7 +16,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,16 @@ HERE = Path(__file__).parent
 SOURCE = str(HERE.parent / "src")
 """What is measured is the package in this checkout, which records name, whatever is installed."""
 OURS = "axiomrl"
-PEERS = {"stable-baselines3": "sb3", "sbx": "sbx"}
-"""Other libraries, and the function in `peers` that measures each."""
+PEERS = {"stable-baselines3": "peers:sb3", "sbx": "peers:sbx"}
+"""The libraries of every experiment, and the function that measures each."""
+MORE_PEERS = {
+    "tianshou": "peers_tianshou:tianshou",
+    "torchrl": "peers_torchrl:torchrl",
+    "d3rlpy": "peers_d3rlpy:d3rlpy",
+}
+"""Those of `libraries.py` besides."""
 PACKAGES = {"stable-baselines3": ["stable-baselines3"], "sbx": ["sbx-rl", "jax"]}
+"""What a library is made of, where that is not one package of its name."""
 PIPELINED = "pipelined:collection=pipelined"
 """A variant: a process of its own collects while this one learns."""
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -173,7 +180,12 @@ def show(label: str, result: dict[str, Any]) -> None:
 
 
 def parser(
-    doc: str | None, *, repeats: int | None, seconds: float | None, variants: bool = True
+    doc: str | None,
+    *,
+    repeats: int | None,
+    seconds: float | None,
+    variants: bool = True,
+    peers: Iterable[str] = PEERS,
 ) -> argparse.ArgumentParser:
     """The options that these experiments share; those that have no turns, or one setting, lack some."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -182,7 +194,7 @@ def parser(
         made.add_argument("--repeats", type=int, default=repeats, help="turns of each contender")
     if seconds is not None:
         made.add_argument("--seconds", type=float, default=seconds, help="a turn")
-    made.add_argument("--peers", nargs="*", default=list(PEERS), choices=list(PEERS))
+    made.add_argument("--peers", nargs="*", default=list(peers), choices=list(peers))
     if variants:
         another = f"also measure this package with other settings, as {PIPELINED}"
         made.add_argument(
@@ -210,7 +222,7 @@ def arguments(made: argparse.ArgumentParser) -> argparse.Namespace:
 def contenders(args: argparse.Namespace) -> list[Contender]:
     """This package, its variants, and the peers that are asked for."""
     ours = Contender(OURS, "ours:axiomrl")
-    peers = [Contender(name, f"peers:{PEERS[name]}") for name in args.peers]
+    peers = [Contender(name, {**PEERS, **MORE_PEERS}[name]) for name in args.peers]
     return [ours, *map(variant, args.variant), *before(ours, args), *peers]
 
 
@@ -261,4 +273,4 @@ def earlier(args: argparse.Namespace) -> dict[str, str]:
 
 def packages(peers: Sequence[str]) -> list[str]:
     """What the peers are made of, for the record."""
-    return [package for peer in peers for package in PACKAGES[peer]]
+    return [package for peer in peers for package in PACKAGES.get(peer, [peer])]

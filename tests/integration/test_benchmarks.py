@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -148,6 +149,26 @@ def test_no_slower_than_before_is_said_only_where_all_points_were_measured(page:
     assert page.startup_gains({"results": rows}) == [1.5]
 
 
+def test_ahead_of_every_library_is_ahead_of_the_fastest_in_every_case(page: Any) -> None:
+    aim = next(aim for aim in page.AIMS if aim.part == "libraries")
+    first = {**point(axiomrl=6.0, axiomrl_before=9.0, sbx=2.0, torchrl=4.0)}
+    first["steps_per_second"]["envs alone"] = 100.0
+    second = point(axiomrl=3.0, tianshou=4.0)
+    assert aim.measure({"results": [first]}) == pytest.approx(1.5)
+    assert aim.measure({"results": [first, second]}) == pytest.approx(0.75)
+    assert aim.measure({"results": []}) is None
+
+
+def test_every_library_has_a_function_that_measures_it(turns: Any, page: Any) -> None:
+    import libraries
+
+    for call in {**turns.PEERS, **turns.MORE_PEERS}.values():
+        module, _, function = call.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+    assert set(turns.MORE_PEERS) >= libraries.OFF_POLICY_ONLY
+    assert {job.algo for job in libraries.JOBS.values()} == {"ppo", "dqn", "sac", "td3"}
+
+
 def test_aims_of_one_gpu_are_not_reached_on_another(page: Any) -> None:
     aim = next(aim for aim in page.AIMS if aim.what.startswith("H200: SAC"))
     found = {"results": [{"case": "sac", "steps_per_second": 2000.0}]}
@@ -211,6 +232,8 @@ def test_ppo_and_its_ceilings_take_turns(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_other_experiments_work(tmp_path: Path) -> None:
+    (result,) = quick(tmp_path, "libraries.py")["results"]
+    assert set(result["steps_per_second"]) == {"axiomrl", "envs alone"}
     results = quick(tmp_path, "off_policy.py", "threads")["results"]
     assert [result["job"]["algo"] for result in results] == ["dqn", "sac", "td3"]
     (result,) = quick(tmp_path, "replay.py")["results"]
