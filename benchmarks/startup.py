@@ -18,7 +18,7 @@ from typing import Any
 
 from turns import HERE, OURS, PEERS, Contender, arguments, before, earlier, packages, parser, surroundings
 
-CLI = "import sys; from rl_training.cli import main; sys.exit(main(sys.argv[1:]))"
+CLI = "import sys; from rl_training.cli import main; sys.exit(main())"
 TRAIN = ["-c", CLI, "train", "--algo", "ppo", "--env-id", "first_step:FirstStep-v0", "--device", "cpu",
          "--num-envs", "8"]  # fmt: skip
 PEER_TRAIN = """

@@ -62,9 +62,12 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    from rl_training.garbage import importing_torch
+
     if name not in _EXPORTS and not name[0].isupper():  # algorithm classes are capitalised, submodules not
         raise AttributeError(f"module 'rl_training' has no attribute {name!r}")
-    module = import_module(_EXPORTS.get(name, "rl_training.algorithms"))
+    with importing_torch():
+        module = import_module(_EXPORTS.get(name, "rl_training.algorithms"))
     try:
         return getattr(module, name)
     except AttributeError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from rl_training.errors import UnknownNameError
+from rl_training.garbage import importing_torch
 
 Tier = Literal["core", "experimental", "contrib"]
 ClassT = TypeVar("ClassT", bound=type[Any])
@@ -67,10 +68,11 @@ def register_algorithm(
 
 def algorithms() -> dict[str, AlgorithmEntry]:
     """Every registered algorithm, by id. Imports the algorithm modules (and so torch)."""
-    for package_name in _PACKAGES:
-        package = importlib.import_module(package_name)
-        for module in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
-            importlib.import_module(module.name)
+    with importing_torch():
+        for package_name in _PACKAGES:
+            package = importlib.import_module(package_name)
+            for module in pkgutil.iter_modules(package.__path__, prefix=f"{package_name}."):
+                importlib.import_module(module.name)
     return dict(sorted(_ALGORITHMS.items()))
 
 

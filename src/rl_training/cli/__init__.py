@@ -26,6 +26,7 @@ from typing import TextIO
 
 from rl_training import __version__
 from rl_training.errors import AxiomError, ConfigError, UnknownNameError
+from rl_training.garbage import own_process
 
 COMMANDS = {
     "train": ("train", "train an agent from a preset, a config file, or an algorithm and an env"),
@@ -62,7 +63,12 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; bad input is answered by a message and never by a traceback."""
+    """Run one command; bad input is answered by a message and never by a traceback.
+
+    Without `argv` it is what this process is for.
+    """
+    if argv is None:
+        own_process()
     try:
         with _plain_warnings():
             code = _dispatch(list(sys.argv[1:] if argv is None else argv))

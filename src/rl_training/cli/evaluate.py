@@ -6,6 +6,7 @@ import argparse
 
 from rl_training.cli.output import add_json, columns, print_json, reserved_stdout
 from rl_training.cli.parser import Parser, add_import, import_modules, non_negative_int, positive_int
+from rl_training.garbage import importing_torch
 
 
 def add_arguments(parser: Parser) -> None:
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
         args.parser.error("--render and --video cannot be combined: an env draws in one way only")
     with reserved_stdout(args.json):
         import_modules(args.imports)
-        from rl_training import api
+        with importing_torch():
+            from rl_training import api
 
         result = api.evaluate(
             args.checkpoint,

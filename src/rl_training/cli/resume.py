@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rl_training.cli.output import add_json, reserved_stdout
 from rl_training.cli.parser import Parser, add_import, import_modules, positive_int
 from rl_training.cli.train import JSON_HELP, QUIET_HELP
+from rl_training.garbage import importing_torch
 
 if TYPE_CHECKING:
     from rl_training.runtime.callbacks import Callback
@@ -65,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
     with reserved_stdout(args.json or args.quiet), patient_streams():
         import_modules(args.imports)
-        from rl_training import api
+        with importing_torch():
+            from rl_training import api
         from rl_training.cli.overrides import override_layer
         from rl_training.continuation import open_continuation, plan
 

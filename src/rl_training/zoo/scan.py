@@ -8,13 +8,11 @@ the manifest above it. Whatever is wrong with it, the runs are read.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from rl_training.experiment.runs import (
     METRICS,
     missing_path_message,
 )
+from rl_training.garbage import collector_off
 from rl_training.zoo.asked import Manifests, manifest_of
 from rl_training.zoo.configs import Config, ConfigReader
 from rl_training.zoo.evaluations import EVALUATION
@@ -72,7 +71,7 @@ class Found:
 def scan(paths: Sequence[str | Path], *, use_index: bool = True) -> Scan:
     """All runs at or below the paths, each once. Only a path that does not exist is an error."""
     result, seen = Scan(), set[str]()
-    with _without_collection():
+    with collector_off():
         for path in paths:
             root = os.fspath(path)
             if not os.path.isdir(root):
@@ -85,18 +84,6 @@ def scan(paths: Sequence[str | Path], *, use_index: bool = True) -> Scan:
             result.runs += runs
             result.indexed += hits
     return result
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Leave the garbage collector off: it would look again and again at a million lists that all stay."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def find_runs(root: str) -> tuple[list[Found], list[tuple[str, str]]]:
