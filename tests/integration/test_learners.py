@@ -56,6 +56,24 @@ def test_they_stop_together_where_the_policy_has_moved_too_far(tmp_path: Path) -
     assert 5 * 2 <= int(steps) < 5 * 2 * 50
 
 
+class AtOnce(rl_training.Callback):
+    def on_train_start(self, trainer: Any) -> None:
+        trainer.interrupt("the test")
+
+
+@pytest.mark.parametrize("env", [{"normalize_obs": True}, {"backend": "batched"}], ids=["arrays", "tensors"])
+def test_a_run_that_was_stopped_before_its_first_iteration_is_resumed_exactly(
+    env: dict[str, Any], tmp_path: Path
+) -> None:
+    config = settings(tmp_path, env=env, total_timesteps=2 * STEPS)
+    stopped = rl_training.train(config, callbacks=[AtOnce()])
+    assert stopped.metrics["global_step"] == 0
+    resumed = rl_training.resume(stopped.run_dir)
+    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
+    assert [resume["grade"] for resume in metadata["resumes"]] == ["exact"]
+    assert learned(resumed.run_dir) == learned(rl_training.train(config).run_dir)
+
+
 def test_the_number_of_learners_is_changed_only_if_that_is_allowed(tmp_path: Path) -> None:
     run_dir = rl_training.train(settings(tmp_path), callbacks=[Stop(2 * STEPS)]).run_dir
     with pytest.raises(ConfigError, match="learners: 2 → 1"):

@@ -66,6 +66,7 @@ class _Member:
     def save(self) -> Any:
         """The own stream of experience, what restoring it gives, and a fingerprint of what was learned."""
         trainer = self.trainer
+        trainer.collector.start()  # a run may be saved before its first iteration
         return [trainer.stream_state(), trainer.envs.resume_grade, fingerprint(trainer.algorithm)]
 
     def load(self, stream: Any) -> Any:
