@@ -60,7 +60,7 @@ class Candidate:
 
     def largest_gain(self, shares: Mapping[str, float]) -> float:
         """What it would bring if the parts that it helps took no time at all."""
-        # A sampler is waited for because of its envs, or its policy: that acts on one core, whatever is set.
+        # A sampler is waited for because of its envs, or its policy, which acts on one core.
         parts = (*self.helps, "wait") if "env" in self.helps else self.helps
         return 1.0 / max(1.0 - sum(shares.get(part, 0.0) for part in parts), 1e-9)
 
@@ -126,7 +126,11 @@ def _devices(config: TrainConfig, device: torch.device) -> list[Candidate]:
 
 def _compile(config: TrainConfig, modes: Mapping[str, str]) -> list[Candidate]:
     """Other ways to compute updates; another word for the present one is none."""
-    helps = ("env", "learn", "inference") if config.env.backend == "batched" else ("learn", "inference")
+    helps: tuple[str, ...] = ("learn", "inference")
+    if config.env.backend == "batched":
+        helps = ("env", *helps)
+    elif config.collection == "pipelined" and registry.algorithm(config.algo).family == "on-policy":
+        helps = (*helps, "wait")  # the sampler compiles what its policy chooses
     return [
         Candidate("compile", choice, "equivalent", helps)
         for choice in ("on", "off")

@@ -93,6 +93,16 @@ def test_compiling_helps_envs_that_are_tensors(backend: str, helped: bool) -> No
     assert ("env" in found(config)["compile: on"].helps) == helped
 
 
+@pytest.mark.parametrize(
+    ("changed", "helped"),
+    [({}, False), ({"collection": "pipelined"}, True), ({"collection": "pipelined", "algo": "dqn"}, False)],
+)
+def test_compiling_helps_samplers_that_collect_rollouts(changed: dict[str, Any], helped: bool) -> None:
+    config = TrainConfig(**SMALL | {"hyperparams": {}} | changed)
+    gain = found(config)["compile: on"].largest_gain({"wait": 0.5, "learn": 0.2})
+    assert gain == pytest.approx(1.0 / 0.3 if helped else 1.25)
+
+
 def test_modes_are_those_of_the_algorithm() -> None:
     with Bench(TrainConfig(**SMALL | {"algo": "recurrent_ppo"})) as bench:
         assert bench.compile_modes() == dict.fromkeys(EAGER, "eager")  # it is eager only
