@@ -231,10 +231,13 @@ def _settle_down() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP under `nohup`
             signal.signal(number, _leave_to_parent)
             signal.siginterrupt(number, False)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
+    for name in ("OMP_NUM", "MKL_NUM", "OPENBLAS_NUM", "TORCHINDUCTOR_COMPILE"):
+        os.environ[f"{name}_THREADS"] = "1"
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
+    compiler: Any = sys.modules.get("torch._inductor.config")
+    if compiler is not None:
+        compiler.compile_threads = 1  # else a forked child waits for threads that its parent alone has
 
 
 def _leave_to_parent(number: int, frame: Any) -> None:

@@ -160,6 +160,27 @@ def test_workers_use_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(before)
 
 
+class Compiles(ThreadCount):
+    """Shows whether what torch's compiler is told to do at some time is done by a thread that is there."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        from torch._inductor.async_compile import AsyncCompile
+
+        found = AsyncCompile.submit(os.getpid)
+        process = found if isinstance(found, int) else found.result(timeout=10.0)
+        return np.array([process == os.getpid(), 0], np.float32), {}
+
+
+def test_workers_compile_by_themselves_also_when_their_parent_has_compiled() -> None:
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    with config.patch(compile_threads=2):
+        AsyncCompile.submit(int).result()
+        with make_vector_env(Settings(), 2, env=Compiles, backend="async") as envs:
+            assert np.array(envs.reset())[:, 0].tolist() == [1, 1]
+
+
 def test_workers_ignore_interrupts() -> None:
     envs = make_vector_env(fragile("none", 0), 2)
     envs.reset()
