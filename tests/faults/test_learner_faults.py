@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import signal
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_sampler import assert_resumes_exactly, settings, start
+from test_sampler import assert_fails_and_leaves_nothing, assert_resumes_exactly, settings, start
 from watching import alive, children_of, shared_memory, soon
 
 import rl_training
@@ -55,13 +54,7 @@ def fragile(output_dir: Path, fault: str) -> dict[str, Any]:
 def test_what_breaks_in_another_learner_is_raised_in_the_first(
     fault: str, error: type[AxiomError], message: str, tmp_path: Path
 ) -> None:
-    before = set(children_of(os.getpid()))
-    with pytest.raises(error, match=message):
-        rl_training.train(fragile(tmp_path, fault))
-    (run_dir,) = tmp_path.iterdir()
-    assert json.loads((run_dir / "metadata.json").read_text())["status"] == "failed"
-    assert set(children_of(os.getpid())) <= before
-    assert not shared_memory([os.getpid()])
+    assert_fails_and_leaves_nothing(fragile(tmp_path, fault), error, message)
 
 
 class Kill(rl_training.Callback):

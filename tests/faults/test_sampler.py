@@ -42,6 +42,16 @@ def fragile(output_dir: Path, fault: str) -> dict[str, Any]:
     return settings(output_dir, env_id="axiom/Fragile-v0", env_kwargs=kwargs, checkpoint=never)
 
 
+def assert_fails_and_leaves_nothing(config: dict[str, Any], error: type[AxiomError], message: str) -> None:
+    before = set(children_of(os.getpid()))
+    with pytest.raises(error, match=message):
+        rl_training.train(config)
+    (run_dir,) = Path(config["output_dir"]).iterdir()
+    assert json.loads((run_dir / "metadata.json").read_text())["status"] == "failed"
+    assert set(children_of(os.getpid())) <= before
+    assert not shared_memory([os.getpid()])
+
+
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
@@ -58,13 +68,7 @@ def fragile(output_dir: Path, fault: str) -> dict[str, Any]:
 def test_what_breaks_in_the_sampler_is_raised_in_the_learner(
     fault: str, error: type[AxiomError], message: str, tmp_path: Path
 ) -> None:
-    before = set(children_of(os.getpid()))
-    with pytest.raises(error, match=message):
-        rl_training.train(fragile(tmp_path, fault))
-    (run_dir,) = tmp_path.iterdir()
-    assert json.loads((run_dir / "metadata.json").read_text())["status"] == "failed"
-    assert set(children_of(os.getpid())) <= before
-    assert not shared_memory([os.getpid()])
+    assert_fails_and_leaves_nothing(fragile(tmp_path, fault), error, message)
 
 
 class KillSampler(rl_training.Callback):

@@ -53,6 +53,18 @@ class StopAt(rl_training.Callback):
             trainer.interrupt("the test")
 
 
+def assert_like_and_resumed_exactly(compiled: Any, plain: Any, cfg: dict[str, Any]) -> None:
+    """Compiled as plain but for rounding, and the same to the bit if it is stopped and resumed."""
+    stopped = rl_training.train({**cfg, "compile": "on"}, callbacks=StopAt())
+    resumed = rl_training.resume(stopped.run_dir)
+    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
+    assert [record["grade"] for record in metadata["resumes"]] == ["exact"]
+    theirs, again = weights(plain), weights(resumed)
+    for name, tensor in weights(compiled).items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-6, msg=name)
+        assert torch.equal(tensor, again[name]), name
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -74,15 +86,7 @@ def test_they_are_the_plain_ones_and_resumed_exactly(
     tried = 1
     assert recorded_as_it_is[0] == STEPS // ENVS + tried  # every step, and once to compare
     assert problems(compiled) == []
-    theirs = weights(plain)
-    for name, tensor in weights(compiled).items():
-        torch.testing.assert_close(tensor, theirs[name], rtol=1e-3, atol=1e-6, msg=name)
-    stopped = rl_training.train({**cfg, "compile": "on"}, callbacks=StopAt())
-    resumed = rl_training.resume(stopped.run_dir)
-    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
-    assert [record["grade"] for record in metadata["resumes"]] == ["exact"]
-    for name, tensor in weights(compiled).items():
-        assert torch.equal(tensor, weights(resumed)[name]), name
+    assert_like_and_resumed_exactly(compiled, plain, cfg)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_a_sampler_compiles_its_own_and_is_resumed_exactly(
 
     monkeypatch.setattr(recorded, "inductor", backend)
     cfg = config(tmp_path, collection="pipelined")
-    plain = weights(rl_training.train({**cfg, "compile": "off"}))
+    plain = rl_training.train({**cfg, "compile": "off"})
     assert list(tmp_path.glob("*.calls")) == []
     compiled = rl_training.train({**cfg, "compile": "on"})
     learner = tmp_path / f"{os.getpid()}.calls"
@@ -122,14 +126,7 @@ def test_a_sampler_compiles_its_own_and_is_resumed_exactly(
     steps = STEPS // ENVS
     assert steps < sampler.stat().st_size <= steps + 16 + 1  # once to compare, and perhaps a rollout ahead
     assert problems(compiled) == []
-    for name, tensor in weights(compiled).items():
-        torch.testing.assert_close(tensor, plain[name], rtol=1e-3, atol=1e-6, msg=name)
-    stopped = rl_training.train({**cfg, "compile": "on"}, callbacks=StopAt())
-    resumed = rl_training.resume(stopped.run_dir)
-    metadata = json.loads((resumed.run_dir / "metadata.json").read_text())
-    assert [record["grade"] for record in metadata["resumes"]] == ["exact"]
-    for name, tensor in weights(compiled).items():
-        assert torch.equal(tensor, weights(resumed)[name]), name
+    assert_like_and_resumed_exactly(compiled, plain, cfg)
 
 
 @pytest.mark.parametrize("collection", ["serial", "pipelined"])
