@@ -123,14 +123,14 @@ def torch_settings(
         torch.get_num_threads(),
         torch.get_deterministic_debug_mode(),
         filling.fill_uninitialized_memory,
-        torch.get_float32_matmul_precision(),
     )
+    products = torch.get_float32_matmul_precision() if precision == "tf32" and device.type == "cuda" else None
     if exact and device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     # Unlike `use_deterministic_algorithms` this does not import torch's compiler, which takes a second.
     torch.set_deterministic_debug_mode("error" if exact else "default")
-    if precision == "tf32" and device.type == "cuda":
+    if products is not None:
         torch.set_float32_matmul_precision("high")
     if deterministic == "auto":  # kernels write all of their results: no need to write NaN there first
         filling.fill_uninitialized_memory = False
@@ -144,4 +144,5 @@ def torch_settings(
         torch.set_num_threads(before[0])
         torch.set_deterministic_debug_mode(before[1])
         filling.fill_uninitialized_memory = before[2]
-        torch.set_float32_matmul_precision(before[3])
+        if products is not None:  # else left alone: torch finds machine code by who has set it, too
+            torch.set_float32_matmul_precision(products)

@@ -60,6 +60,24 @@ def test_tf32_is_for_matrix_products_on_a_gpu(device: str, products: str) -> Non
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_products_of_full_precision_are_left_as_torch_has_them() -> None:
+    # In a process of its own, as torch begins: by this setting, too, machine code is found on disk.
+    done = subprocess.run([sys.executable, "-c", PRODUCTS], capture_output=True, text=True, check=True)
+    before, inside, after = done.stdout.split()
+    assert inside == after == before
+
+
+PRODUCTS = """
+import torch
+from rl_training.runtime.device import torch_settings
+print(torch.backends.cuda.matmul.fp32_precision)
+for _ in range(2):
+    with torch_settings(torch.device("cpu"), threads=1, deterministic="auto"):
+        inside = torch.backends.cuda.matmul.fp32_precision
+print(inside, torch.backends.cuda.matmul.fp32_precision)
+"""
+
+
 @pytest.mark.parametrize(("cores", "problem"), [(1, "2 threads of torch share 1 core "), (2, None)])
 def test_more_threads_than_cores_are_warned_about(
     cores: int, problem: str | None, monkeypatch: pytest.MonkeyPatch
