@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import torch
@@ -59,10 +60,11 @@ class Candidate:
         return replace(config, **self.changes())
 
     def largest_gain(self, shares: Mapping[str, float]) -> float:
-        """What it would bring if the parts that it helps took no time at all."""
+        """What it would bring if the parts that it helps took no time at all; infinite where they are all."""
         # A sampler is waited for because of its envs, or its policy, which acts on one core.
         parts = (*self.helps, "wait") if "env" in self.helps else self.helps
-        return 1.0 / max(1.0 - sum(shares.get(part, 0.0) for part in parts), 1e-9)
+        rest = 1.0 - sum(shares.get(part, 0.0) for part in parts)
+        return 1.0 / rest if rest > 1e-9 else inf
 
 
 def candidates(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import tempfile
 import time
 from collections.abc import Mapping
@@ -140,6 +142,8 @@ def test_what_takes_no_time_cannot_be_helped() -> None:
     shares = {"env": 0.2, "inference": 0.0, "transfer": 0.0, "learn": 0.8, "overhead": 0.0}
     assert NATIVE.largest_gain(shares) == pytest.approx(1.25)
     assert THREADS.largest_gain(shares) == pytest.approx(5.0)
+    everything = dataclasses.replace(MORE, helps=tuple(shares))
+    assert everything.largest_gain(shares) == math.inf
     pipelined = {"wait": 0.5, "env": 0.0, "inference": 0.0, "transfer": 0.0, "learn": 0.5, "overhead": 0.0}
     assert NATIVE.largest_gain(pipelined) == pytest.approx(2.0)  # the sampler's envs are waited for
     assert THREADS.largest_gain(pipelined) == pytest.approx(2.0)  # no thread but the learner's
