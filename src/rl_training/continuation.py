@@ -75,7 +75,7 @@ def plan(
     try:
         resolved = resolve_layers([*layers, overrides])
     except ConfigError as error:
-        if run_dir is not None and not all(p.startswith(overrides.origin) for p in error.problems):
+        if run_dir is not None and _is_wrong(layers):
             raise _unreadable(error, run_dir) from None
         raise
     resolved = _settled(resolved, checkpoint.config)
@@ -231,6 +231,15 @@ def _last_resume(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     resumes = metadata.get("resumes")
     last = resumes[-1] if isinstance(resumes, list) and resumes else {}
     return last if isinstance(last, Mapping) else {}
+
+
+def _is_wrong(layers: Sequence[Layer]) -> bool:
+    """Whether the configuration cannot be had even as it stands, before any overrides."""
+    try:
+        resolve_layers(layers)
+    except ConfigError:
+        return True
+    return False
 
 
 def _unreadable(error: ConfigError, run_dir: Path) -> ConfigError:

@@ -128,6 +128,11 @@ def test_a_run_without_metadata_goes_on_from_its_newest_valid_checkpoint(run_dir
         assert (again / "metadata.json.damaged").exists() == (torn is not None)
 
 
+def test_overrides_that_do_not_go_with_a_config_are_not_its_fault(run_dir: Path) -> None:
+    with pytest.raises(AxiomError, match=r"config\.yaml:\d+: hyperparams.num_minibatches: 2 .* = 15$"):
+        rl_training.resume(run_dir, total_timesteps=128, num_envs=1, num_steps=15)
+
+
 def test_a_damaged_config_is_never_guessed(run_dir: Path) -> None:
     text = (run_dir / "config.yaml").read_text()
     (run_dir / "config.yaml").write_text(text.replace("seed: 0", "seed: 2"))
