@@ -98,6 +98,7 @@ class TestTrain:
         assert f"axiomrl eval --checkpoint {run} --num-episodes 20\n" in out
         assert f"axiomrl report {run}\n" in out
         assert f"axiomrl resume --checkpoint {run} --total-timesteps 512\n" in out
+        assert re.search(r"^latest speed +[\d,]+ steps/s", out, re.MULTILINE)
         assert "evaluation" in err  # progress
 
     @pytest.mark.parametrize(("env_id", "imports"), [("Mine-v0", ["--import", "mine"]), ("mine:Mine-v0", [])])

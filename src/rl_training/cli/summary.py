@@ -95,7 +95,7 @@ def _rows(result: TrainResult, resumed: Mapping[str, Any] | None) -> list[tuple[
         ("evaluation return", _number(metrics.get("evaluation/return_mean"))),
         ("training return", _number(metrics.get("rollout/return_mean"))),
         ("steps", f"{metrics['global_step']:,}"),
-        ("speed", f"{_number(metrics.get('steps_per_second'), ',.0f')} steps/s"),
+        ("latest speed", f"{_number(metrics.get('steps_per_second'), ',.0f')} steps/s"),
         ("time", f"{_number(metrics.get('elapsed_s'))} s"),
         ("best checkpoint", "none (no evaluation)" if best is None else _inside(best, result.run_dir)),
         ("latest checkpoint", _inside(result.checkpoint_path, result.run_dir)),
