@@ -12,6 +12,7 @@ import torch
 from rl_training import registry
 from rl_training.envs import can_play
 from rl_training.envs.kinds import BACKENDS, BackendKind
+from rl_training.errors import ConfigError
 from rl_training.experiment.config import TrainConfig
 from rl_training.experiment.layers import replace
 from rl_training.experiment.sections import nested
@@ -57,7 +58,10 @@ class Candidate:
 
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration with this setting; a ConfigError says why it cannot be."""
-        return replace(config, **self.changes())
+        try:
+            return replace(config, **self.changes())
+        except ConfigError as error:  # nobody has written it, so there is no place to name
+            raise ConfigError([told.partition(": ")[2] for told in error.problems]) from None
 
     def largest_gain(self, shares: Mapping[str, float]) -> float:
         """What it would bring if the parts that it helps took no time at all; infinite where they are all."""

@@ -132,7 +132,9 @@ def test_a_candidate_says_what_it_is() -> None:
     changed = NATIVE.apply(config)
     assert changed.env.backend == "native"
     assert changed.hyperparams == config.hyperparams
-    with pytest.raises(ConfigError, match="does not divide"):
+    with pytest.raises(ConfigError, match=r"^learners: 2 cannot be combined with threads 2: "):
+        Candidate("learners", 2, "equivalent", ()).apply(TrainConfig(**SMALL | {"threads": 2}))
+    with pytest.raises(ConfigError, match=r"^hyperparams.num_minibatches: 6 does not divide"):
         Candidate("num_envs", 3, "data", ()).apply(
             TrainConfig(**SMALL | {"hyperparams": {"num_steps": 9, "num_minibatches": 6}})
         )
