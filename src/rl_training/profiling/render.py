@@ -15,7 +15,9 @@ WIDTH = 78
 """Columns: no line is longer, if none of its words is."""
 NOTHING = "nothing found that is faster"
 STOPPED = "stopped before everything was tried: nothing is suggested"
-RATIO = "ratio: taken in each turn, then the median of the turns, as are both speeds"
+RATIO = """\
+ratio: taken in each turn, then the median of the turns, as are both speeds
+whole run: total_timesteps with its start, without evaluations and checkpoints"""
 
 
 def as_text(profile: Profile, command: Sequence[str] = ()) -> str:

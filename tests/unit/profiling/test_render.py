@@ -47,6 +47,7 @@ compile: on            2,500    1,000   2.50  same algorithm
   measured twice, this is the second time; the first ratio was 2.60
 num_envs: 32           2,000    1,000   2.00  changes the data
 ratio: taken in each turn, then the median of the turns, as are both speeds
+whole run: total_timesteps with its start, without evaluations and checkpoints
 not tried, too little to gain: env.backend: async
 not possible: num_envs: 64 (OutOfMemoryError: CUDA out of memory. Tried to
   allocate 20.00 GiB.)
