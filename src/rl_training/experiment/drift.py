@@ -82,10 +82,12 @@ def require_allowed(
     known = {(str(record.get("key")), _shown(record.get("new"))) for record in accepted}
     refused = [change for change in drift_of(changes) if (change.key, _shown(change.new)) not in known]
     if refused and not allow_drift:
-        raise ConfigError(
-            [*map(str, refused), "with these values it would not be the same run any more; "
-             "undo them, or accept that with --allow-drift (in Python: allow_drift=True)"]
-        )  # fmt: skip
+        error = ConfigError([str(change) for change in refused])
+        error.add_note(
+            "with that it would not be the same run any more; undo it, or accept it with --allow-drift "
+            "(in Python: allow_drift=True)"
+        )
+        raise error
 
 
 def graded(
