@@ -72,7 +72,7 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 
 bench-env: $(BENCH)/.installed  ## A virtual env of its own with the libraries that speed is compared with
 
-bench: $(BENCH)/.installed  ## Speed beside other libraries, half an hour on a quiet machine; PARTS="ppo-envs replay" picks
+bench: $(BENCH)/.installed  ## Speed beside other libraries, 35 minutes on a quiet machine; PARTS="ppo-envs replay" picks
 	$(BENCH)/bin/python benchmarks/suite.py $(PARTS)
 	$(BENCH)/bin/python docs/generate_performance.py
 	$(BENCH)/bin/python docs/generate_benchmarks.py

@@ -24,7 +24,7 @@ def collector_off() -> Iterator[None]:
 
 @contextmanager
 def importing_torch() -> Iterator[None]:
-    """Import what imports torch: some hundred thousand objects, and a third of the time of a short command.
+    """Import what imports torch: some hundred thousand objects, and much of the time of a short command.
 
     In a command of this package's the collector does not look at them later either, nor at the end. What
     others have made in their process has to stay collectable.
