@@ -164,15 +164,15 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1, help="runs of each case (default: 1)")
     parser.add_argument("-o", "--output", type=Path)
     args = parser.parse_args()
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in args.cases}
-    for _ in range(args.repeat):
-        for name in args.cases:
-            try:
-                runs[name].append(measure(name))
-            except Exception as error:  # one case that fails does not stop the others
-                print(f"{name:20s} FAILED: {error}", flush=True)
-                runs[name].append({"case": name, "failed": str(error)})
-        if args.output is not None:  # after each turn, so that what is stopped has not been for nothing
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for name in args.cases * args.repeat:
+        try:
+            found = measure(name)
+        except Exception as error:  # one case that fails does not stop the others
+            print(f"{name:20s} FAILED: {error}", flush=True)
+            found = {"case": name, "failed": str(error)}
+        runs.setdefault(name, []).append(found)
+        if args.output is not None:  # each time, so that what is stopped has not been for nothing
             write_record(args.output, "gpu_training", {"results": [middle(those) for those in runs.values()]})
 
 

@@ -14,6 +14,7 @@ import rl_training
 from rl_training.data.storage import pinned, seen_by
 from rl_training.experiment.checkpoint import read_checkpoint
 from rl_training.runtime.device import resolve_device
+from rl_training.runtime.recorded import captured
 
 OFF_POLICY = {"learning_starts": 200, "batch_size": 64, "buffer_size": 2000}
 CASES: dict[str, dict[str, Any]] = {
@@ -74,6 +75,31 @@ def test_recorded_training_repeats_and_resumes_to_the_bit(case: str, mode: str, 
     for name in whole:
         np.testing.assert_array_equal(whole[name], again[name], err_msg=name)
         np.testing.assert_array_equal(whole[name], resumed[name], err_msg=name)
+
+
+def test_a_graph_draws_what_it_should_however_late_its_stream_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a recording torch sets the generators' places on the stream that is recorded."""
+    second = 2_000_000_000  # about that, in ticks of the GPU
+    begin = torch.cuda.CUDAGraph.capture_begin
+
+    def late(graph: torch.cuda.CUDAGraph, *args: Any, **kwargs: Any) -> None:
+        torch.cuda._sleep(second // 2)
+        begin(graph, *args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", late)
+    generator, drawn = torch.Generator("cuda").manual_seed(3), torch.zeros(8, device="cuda")
+
+    def draw() -> list[torch.Tensor]:
+        torch.cuda._sleep(second)  # the place is set, and changed before it is read
+        drawn.copy_(torch.rand(8, generator=generator, device="cuda"))
+        return []
+
+    draw()  # so that what follows begins in the middle
+    place = generator.get_state()
+    graph = captured(draw)  # which compares, too
+    found = [(graph(), drawn.tolist())[1] for _ in range(2)]
+    generator.set_state(place)
+    assert found == [(draw(), drawn.tolist())[1] for _ in range(2)]
 
 
 def test_a_gpu_reads_pinned_memory_as_the_host_has_written_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -56,7 +57,12 @@ class Captured:
             Captured.failures += 1
             for generator, state in zip(generators, before, strict=True):
                 _release(generator, state)
+            with suppress(RuntimeError):
+                stream.synchronize()
             raise
+        # Before it records, torch sets the generators' places on that stream and waits for nothing: were that
+        # late, it would happen in the middle of the first replay, which then would draw other numbers.
+        torch.cuda.current_stream().wait_stream(stream)
         undo()
 
     def _warm_up(self, run: Run, undo: Callable[[], None], stream: torch.cuda.Stream, times: int) -> None:
