@@ -174,7 +174,8 @@ def others() -> Iterator[str]:
             what = f"`{data['preset']}`, {len(steps)} seeds, {span} steps: "
             yield f"| `{path.name}` | {what}mean {data['summary']['mean']:,.1f} |"
         else:
-            yield f"| `{path.name}` | {data.get('benchmark', 'speed or memory')} |"
+            what = f": {data['what']}" if "what" in data else ""
+            yield f"| `{path.name}` | {data.get('benchmark', 'speed or memory')}{what} |"
 
 
 def folder_title(folder: Path) -> str:
