@@ -165,7 +165,7 @@ def metadata(run_dir: Path) -> dict[str, Any]:
     return parsed
 
 
-@pytest.mark.parametrize("algo", ["ppo", "td3"])
+@pytest.mark.parametrize("algo", [a for a in ALGORITHMS if not registry.algorithm(a).cls.eager_only])
 def test_a_compiled_run_is_resumed_exactly(algo: str, tmp_path: Path) -> None:
     config = settings(algo, env_for(algo), tmp_path, compile="on")
     whole = rl_training.train(config).run_dir

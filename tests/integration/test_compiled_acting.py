@@ -89,6 +89,39 @@ def test_they_are_the_plain_ones_and_resumed_exactly(
     assert_like_and_resumed_exactly(compiled, plain, cfg)
 
 
+RANDOM = 16
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "greedy": {"algo": "dqn"},
+    "greedy masked": {"algo": "dqn", "env_id": "axiom/Masked-v0", "env": {}},
+    "greedy repeated": {"algo": "dqn", "hyperparams": {"exploration_repeats": True}},
+    "noisy": {"algo": "noisy_dqn"},
+    "quantiles": {"algo": "iqn"},
+    "goals": {"algo": "dqn", "env_id": "axiom/BitFlip-v0", "env": {}, "hyperparams": {"her": "future"}},
+    "drawn": {"algo": "sac", "env_id": "Pendulum-v1"},
+    "drawn discrete masked": {"algo": "discrete_sac", "env_id": "axiom/Masked-v0", "env": {}},
+    "gaussian": {"algo": "td3", "env_id": "Pendulum-v1"},
+    "drifting": {"algo": "ddpg", "env_id": "Pendulum-v1", "hyperparams": {"exploration_noise": "ou"}},
+}
+
+
+def off_policy(tmp_path: Path, more: dict[str, Any], **others: Any) -> dict[str, Any]:
+    own = {"learning_starts": RANDOM, "train_every": 8, "batch_size": 8, "buffer_size": 200}
+    return config(tmp_path, **{**more, **others, "hyperparams": {**own, **more.get("hyperparams", {})}})
+
+
+@pytest.mark.parametrize("case", OFF_POLICY)
+def test_those_of_off_policy_algorithms_with_what_explores(
+    case: str, tmp_path: Path, recorded_as_it_is: list[int]
+) -> None:
+    cfg = off_policy(tmp_path, OFF_POLICY[case])
+    plain = rl_training.train({**cfg, "compile": "off"})
+    compiled = rl_training.train({**cfg, "compile": "on"})
+    tried = 1
+    assert (STEPS - RANDOM) // ENVS + tried in recorded_as_it_is  # all steps but the random ones
+    assert problems(compiled) == []
+    assert_like_and_resumed_exactly(compiled, plain, cfg)
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -105,8 +138,9 @@ def test_policies_with_a_state_choose_as_they_are(
     assert len(recorded_as_it_is) == updates
 
 
+@pytest.mark.parametrize("case", ["rollouts", *OFF_POLICY])
 def test_a_sampler_compiles_its_own_and_is_resumed_exactly(
-    tmp_path: Path, recorded_as_it_is: list[int], monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, recorded_as_it_is: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def backend(graph: Any, inputs: Any) -> Any:
         def run(*tensors: torch.Tensor) -> Any:
@@ -117,14 +151,15 @@ def test_a_sampler_compiles_its_own_and_is_resumed_exactly(
         return run
 
     monkeypatch.setattr(recorded, "inductor", backend)
-    cfg = config(tmp_path, collection="pipelined")
+    cfg = config(tmp_path) if case == "rollouts" else off_policy(tmp_path, OFF_POLICY[case])
+    cfg["collection"] = "pipelined"
     plain = rl_training.train({**cfg, "compile": "off"})
     assert list(tmp_path.glob("*.calls")) == []
     compiled = rl_training.train({**cfg, "compile": "on"})
     learner = tmp_path / f"{os.getpid()}.calls"
     (sampler,) = (path for path in tmp_path.glob("*.calls") if path != learner)
-    steps = STEPS // ENVS
-    assert steps < sampler.stat().st_size <= steps + 16 + 1  # once to compare, and perhaps a rollout ahead
+    steps = (STEPS if case == "rollouts" else STEPS - RANDOM) // ENVS
+    assert steps < sampler.stat().st_size <= steps + 16 + 1  # once to compare, and perhaps some ahead
     assert problems(compiled) == []
     assert_like_and_resumed_exactly(compiled, plain, cfg)
 

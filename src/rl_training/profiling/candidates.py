@@ -135,7 +135,7 @@ def _compile(config: TrainConfig, modes: Mapping[str, str]) -> list[Candidate]:
     helps: tuple[str, ...] = ("learn", "inference")
     if config.env.backend == "batched":
         helps = ("env", *helps)
-    elif config.collection == "pipelined" and registry.algorithm(config.algo).family == "on-policy":
+    elif config.collection == "pipelined":
         helps = (*helps, "wait")  # the sampler compiles what its policy chooses
     return [
         Candidate("compile", choice, "equivalent", helps)

@@ -31,9 +31,7 @@ class CapturedActing:
         self.seen: TensorObs = _each(self._shown, lambda tensor: tensor.to(device))
         """The observations of the last call, on the device."""
         self._told = told
-        with Recording() as first:
-            examples = choose(self.seen)
-        first.undo()  # it has only shown the shapes: no random number may be lost to that
+        examples = _first(choose, self.seen)
         self._results = [
             torch.zeros_like(example, device="cpu").pin_memory() if host else torch.zeros_like(example)
             for example, host in zip(examples, told, strict=True)
@@ -70,6 +68,7 @@ class CompiledActing:
         def run(*parts: Tensor) -> list[Tensor]:
             return list(choose(tree_unflatten(list(parts), given)))
 
+        _first(choose, obs)
         self._run = compile_run(run, leaves)
 
     def __call__(self, obs: TensorObs) -> Sequence[Tensor]:
@@ -104,6 +103,14 @@ class CompiledStep:
         assert self._made is not None
         said, came = tree_unflatten(list(found), self._made)
         return PolicyOutput(*said), TensorStep(*came)
+
+
+def _first(choose: Choose, obs: TensorObs) -> Sequence[Tensor]:
+    """What is chosen first, taken back: no random number is lost to it, and noise with a memory has begun."""
+    with Recording() as recording:
+        chosen = choose(obs)
+    recording.undo()
+    return chosen
 
 
 def _items(obs: Any) -> list[tuple[str, Any]]:

@@ -189,9 +189,7 @@ class Collector:
             return PolicyOutput(chosen, logprobs, values), actions
         policy, state = self.policy, self.state
         seen = buffer.observe(self.obs, state)
-        if self.compiling is not None:
-            attempt, self.compiling = self.compiling, None
-            self._choices = attempt(lambda compiled: CompiledActing(self._decide_all, seen, compiled))
+        self._try_compile(self._decide_all, seen)
         if self._choices is not None:
             chosen, logprobs, values, actions = self._choices(seen)
             return PolicyOutput(chosen, logprobs, values), actions
@@ -214,6 +212,12 @@ class Collector:
             self._acting = attempt(
                 "the policy's choices", lambda: CapturedActing(choose, self.obs, self.device, told=told)
             )
+
+    def _try_compile(self, choose: Choose, seen: TensorObs) -> None:
+        """Compile the policy's choices, or never again try to."""
+        if self.compiling is not None:
+            attempt, self.compiling = self.compiling, None
+            self._choices = attempt(lambda compiled: CompiledActing(choose, seen, compiled))
 
     def collect_transitions(
         self,
@@ -296,7 +300,9 @@ class Collector:
         if self._acting is not None:
             actions, env_actions = self._acting(self.obs)
             return actions, env_actions.numpy()
-        actions, env_actions = choose(self.to_device(self.obs))
+        seen = self.to_device(self.obs)
+        self._try_compile(choose, seen)
+        actions, env_actions = (self._choices or choose)(seen)
         return actions, self.to_host(env_actions).numpy()
 
     def park(self) -> None:

@@ -196,6 +196,7 @@ class OffPolicyTrainer(Trainer):
 
     def prepare(self, *, in_parts: bool = False) -> None:
         """Where batches are drawn on the GPU, steps and rounds of updates can be captured as graphs."""
+        self.compile_choices()
         inner = self.updates.within_graphs() if self._in_graphs() and not in_parts else None
         if inner is not None:
             self._rounds = CapturedRounds(self.updates, inner, self._drawn_update)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -66,8 +65,8 @@ class OnPolicyTrainer(Trainer):
         collector, updates, tensors = self.collector, self.updates, self.collector.stepping.tensors
         if collector.state is not None:
             return
-        if updates.compiles and not tensors and self.device.type == "cpu":
-            collector.compiling = partial(updates.compile, "the policy's choices")
+        if not tensors:
+            self.compile_choices()
         if in_parts:
             return
         inner = updates.within_graphs()

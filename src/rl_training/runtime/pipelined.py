@@ -81,9 +81,7 @@ class PipelinedCollector(Collector):
         begin = perf_counter()
         freight = self.sampler.freight
         assert isinstance(freight, SharedRollout)
-        if self.compiling is not None:
-            self._report, self.compiling = self.compiling, None
-            self.sampler.ask("compile")
+        self._have_compiled()
         last_values = freight.hand_out(buffer, self._take())
         self._order(lag=1)
         self.profiler.add("wait", perf_counter() - begin)
@@ -102,6 +100,7 @@ class PipelinedCollector(Collector):
         begin = perf_counter()
         freight = self.sampler.freight
         assert isinstance(freight, SharedTransitions)
+        self._have_compiled()
         if self.device.type == "cuda":  # which may still be reading the buffer for the last updates
             torch.cuda.current_stream(self.device).synchronize()
         for actions, result in freight.results(self._take(block, ahead)):
@@ -111,6 +110,12 @@ class PipelinedCollector(Collector):
             self.policy.normalizer.update(to_tensor(self.obs, self.device))
         self._order(ahead, ahead, lag=1)
         self.profiler.add("wait", perf_counter() - begin)
+
+    def _have_compiled(self) -> None:
+        """Tell the sampler to compile the policy's choices, if they are to be."""
+        if self.compiling is not None:
+            self._report, self.compiling = self.compiling, None
+            self.sampler.ask("compile")
 
     def _take(self, *order: Block) -> dict[str, Any]:
         """Wait for what has been ordered, or order it now if nothing has; what was said about it."""

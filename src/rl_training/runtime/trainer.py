@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -124,6 +125,11 @@ class Trainer(ABC):
 
     def prepare(self, *, in_parts: bool = False) -> None:  # noqa: B027 - a family may have nothing to
         """Have compiled or captured what can be beside updates; `in_parts`: nothing across env and policy."""
+
+    def compile_choices(self) -> None:
+        """Have the policy's choices compiled where updates are, on a CPU."""
+        if self.updates.compiles and self.device.type == "cpu":
+            self.collector.compiling = partial(self.updates.compile, "the policy's choices")
 
     @abstractmethod
     def iterate(self) -> None:
