@@ -68,7 +68,7 @@ class CompiledActing:
         def run(*parts: Tensor) -> list[Tensor]:
             return list(choose(tree_unflatten(list(parts), given)))
 
-        _first(choose, obs)
+        _first(run, *leaves)
         self._run = compile_run(run, leaves)
 
     def __call__(self, obs: TensorObs) -> Sequence[Tensor]:
@@ -105,12 +105,14 @@ class CompiledStep:
         return PolicyOutput(*said), TensorStep(*came)
 
 
-def _first(choose: Choose, obs: TensorObs) -> Sequence[Tensor]:
+def _first(choose: Callable[..., Sequence[Tensor]], *obs: Any) -> Sequence[Tensor]:
     """What is chosen first, taken back: no random number is lost to it, and noise with a memory has begun."""
-    with Recording() as recording:
-        chosen = choose(obs)
-    recording.undo()
-    return chosen
+    recording = Recording()
+    try:
+        with recording:
+            return choose(*obs)
+    finally:
+        recording.undo()
 
 
 def _items(obs: Any) -> list[tuple[str, Any]]:
