@@ -154,11 +154,28 @@ def trace(run: Run, inputs: Tensors, externals: Tensors, draws: Sequence[Draw]) 
     # One mode for all shapes that are noted: else torch makes one, with a stack trace, for each operation.
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
         graph = make_fx(all_of_it, decomposition_table=DECOMPOSED)(*inputs, *externals, *drawn)
+    _require_known(graph)
     graph.graph.set_codegen(CodeGen())
     for node in graph.graph.nodes:
         node.meta.clear()  # what tracing knows of values would contradict what compiling finds out
     graph.recompile()
     return graph
+
+
+def _require_known(graph: GraphModule) -> None:
+    """What a graph writes to has to be passed to it: of all else it keeps a copy of its own."""
+    kept = list(graph.graph.find_nodes(op="get_attr"))
+    for node in kept:  # and views of it, which are added
+        for user in node.users:
+            schema = getattr(user.target, "_schema", None)
+            for argument, value in zip(schema.arguments if schema else (), user.args, strict=False):
+                if argument.alias_info is not None and node in tree_leaves(value):
+                    if argument.alias_info.is_write:
+                        raise Uncapturable(
+                            "a tensor that did not exist at first is kept and written to; make it before, "
+                            "in `__init__` say"
+                        )
+                    kept.append(user)
 
 
 def _require_apart(tensors: Tensors) -> None:

@@ -291,6 +291,28 @@ def test_rounding_may_turn_a_few_steps_around(numbers: int, elsewhere: int, same
             recorded._require_same([found], [expected], [before])
 
 
+@pytest.mark.parametrize("part", [lambda kept: kept, lambda kept: kept[1:]], ids=["whole", "view"])
+def test_what_begins_while_it_is_recorded_is_not_kept_by_a_graph(part: Callable[[Tensor], Tensor]) -> None:
+    """Machine code would go on with a copy of it, of which nobody else knows."""
+    kept: list[Tensor] = []
+
+    def run(x: Tensor) -> list[Tensor]:
+        if not kept:
+            kept.append(torch.zeros_like(x))
+        part(kept[0]).add_(torch.tensor(1.0))  # a number is nothing that is kept
+        return [x + kept[0]]
+
+    def compiled() -> Callable[..., Any]:
+        return recorded.compiled(run, [torch.ones(3)], lambda graph, _: graph)
+
+    with pytest.raises(Uncapturable, match="did not exist at first"):
+        compiled()
+    before, quick = kept[0].clone(), compiled()  # now it exists
+    for _ in range(2):
+        quick(torch.ones(3))
+    assert (kept[0] - before).tolist()[1:] == [2.0, 2.0]
+
+
 def test_an_optimiser_that_cannot_be_prepared_is_a_reason() -> None:
     algorithm = regression()
     algorithm.optimizers["adam"] = torch.optim.SGD(algorithm.parameters, lr=0.1, fused=True)
